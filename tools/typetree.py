@@ -2,8 +2,8 @@
 
     python tools/typetree.py build/typecheck
 
-Makes real folders with one link per file, and an empty `__init__.py` where the source folder has none: import-linter and
-pyright then see `maxcode.converter` just as an installed wheel has it. Safe to run again; stale links go.
+Makes real folders with one link per file, and an empty `__init__.py` where the source folder has none: import-linter
+and pyright then see `maxcode.converter` just as an installed wheel has it. Safe to run again; stale links go.
 """
 
 import shutil
