@@ -1,0 +1,97 @@
+"""Command line of the oracle process. Exit status: 0 done, 2 bad input (one JSON line on stderr), 4 internal error."""
+
+import argparse
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import TextIO
+
+from maxcode.evaluator.oracle.errors import OracleError
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except OracleError as error:
+        _say(sys.stderr, error.to_json())
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        found = f"{type(error).__name__}: {error}"
+        internal = OracleError(where, found, "no exception", "report this with the target")
+        _say(sys.stderr, internal.to_json())
+        traceback.print_exc()
+        return 4
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m maxcode.evaluator.oracle", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+    command = commands.add_parser("materialise", help="write source/: weights and tensors.json")
+    command.add_argument("--target", type=Path, required=True)
+    command.add_argument("--out", type=Path, required=True)
+    command.set_defaults(run=_materialise)
+
+    command = commands.add_parser("record", help="run scenarios and record their tensors")
+    command.add_argument("--target", type=Path, required=True)
+    command.add_argument("--source", type=Path, help="the run folder's source/")
+    command.add_argument("--out", type=Path, required=True)
+    command.add_argument("--scenarios", type=_names, help="comma-separated; default all")
+    command.add_argument("--seeds", type=int, default=4, help="input seeds for PyTorch's own error")
+    command.add_argument("--length", type=int, default=600, help="positions of the long scenario")
+    command.add_argument("--tokens", type=int, default=24, help="greedy tokens of the cache scenario")
+    command.set_defaults(run=_record)
+    for command in commands.choices.values():
+        command.add_argument("--threads", type=int, help="CPU threads of torch")
+    return parser
+
+
+def _say(stream: TextIO, text: str) -> None:
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _prepare(arguments: argparse.Namespace) -> None:
+    import torch
+
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+
+
+def _materialise(arguments: argparse.Namespace) -> int:
+    _prepare(arguments)
+    from maxcode.evaluator.oracle.materialise import materialise
+    from maxcode.evaluator.oracle.target import load_target
+
+    about = materialise(load_target(arguments.target), arguments.out)
+    _say(
+        sys.stdout,
+        json.dumps({"tensors": len(about["tensors"]), "tied": len(about["tied"]), "linked": about["linked"]}),
+    )
+    return 0
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    _prepare(arguments)
+    from maxcode.evaluator.oracle.record import SCENARIOS, record
+    from maxcode.evaluator.oracle.session import Session
+
+    session = Session(
+        arguments.target, arguments.source, seeds=arguments.seeds, length=arguments.length, tokens=arguments.tokens
+    )
+    index = record(session, arguments.out, arguments.scenarios or list(SCENARIOS))
+    _say(sys.stdout, json.dumps(index))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

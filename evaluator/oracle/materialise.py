@@ -1,0 +1,26 @@
+"""`materialise`: the target's weights as the run folder's `source/`."""
+
+from pathlib import Path
+from typing import Any
+
+from maxcode.evaluator.oracle import stored, weights
+from maxcode.evaluator.oracle.build import build_model
+from maxcode.evaluator.oracle.target import Target
+
+
+def materialise(target: Target, out: Path) -> dict[str, Any]:
+    """Writes `source/` for a resolved target; returns the content of tensors.json.
+
+    Random weights and GGUF files become model.safetensors. A folder that already holds safetensors is not copied: only
+    tensors.json is written, with `linked` and the `path`.
+
+    Raises:
+      OracleError: the target does not build, or its checkpoint is incomplete, corrupt or pickled without leave.
+    """
+    if target["weights"] != "stored":
+        return weights.write_source(target, build_model(target), out, None)
+    model = stored.read_checkpoint(target)
+    folder = Path(target["path"])
+    if target["kind"] == "gguf" or not any(folder.glob("*.safetensors")):
+        return weights.write_source(target, model, out, folder)
+    return weights.write_table(out, weights.tensor_table(model), linked=True, path=str(folder.resolve()))

@@ -1,0 +1,75 @@
+"""Sequence-shaped inputs: finding batch and length in input specs, and asking for others."""
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from maxcode.evaluator.oracle.derive import text_config
+
+_LIMITS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+    "context_length",
+)
+
+
+def sequence_shape(specs: dict[str, Any] | None) -> tuple[int, int] | None:
+    """[batch, length] of the token ids: the input called `input_ids`, else the only two-dimensional ids."""
+    if not specs:
+        return None
+    ids = {
+        name: tuple(spec["shape"])
+        for name, spec in specs.items()
+        if isinstance(spec, dict) and _is_ids(spec) and len(spec.get("shape") or ()) == 2
+    }
+    if "input_ids" in ids:
+        return ids["input_ids"]
+    return next(iter(ids.values())) if len(ids) == 1 else None
+
+
+def _is_ids(spec: dict[str, Any]) -> bool:
+    kind = spec.get("kind", "ids")
+    return kind == "ids" and "int" in str(spec.get("dtype", "float32"))
+
+
+def sequence_limit(model: nn.Module) -> int | None:
+    """The largest number of positions that the configuration allows, where it names one."""
+    config = getattr(model, "config", None)
+    if config is None:
+        return None
+    text = text_config(config)
+    limits = [getattr(text, name, None) for name in _LIMITS]
+    return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=None)
+
+
+def resized(
+    specs: dict[str, Any], old: tuple[int, int], new: tuple[int, int], padding: str | None
+) -> dict[str, dict[str, Any]]:
+    """Specs for another batch and length.
+
+    Args:
+      old, new: (batch, length). Leading dimensions equal to the old batch, second ones equal to the old length change;
+        inputs of another length (decoder ids) keep theirs.
+      padding: "left" or "right" pads all rows but the first differently; None pads nothing.
+    """
+    result = copy.deepcopy(specs)
+    for spec in result.values():
+        if not isinstance(spec, dict) or not spec.get("shape") or spec.get("kind") in ("const", "literal"):
+            continue
+        shape = list(spec["shape"])
+        if shape[0] == old[0]:
+            shape[0] = new[0]
+        for axis in range(1, len(shape)):
+            if shape[axis] == old[1] and (axis == 1 or spec.get("kind") == "mask"):
+                shape[axis] = new[1]
+        spec["shape"] = shape
+        if spec.get("kind") == "mask":
+            spec.pop("pad_left", None)
+            spec.pop("pad_right", None)
+            if padding:
+                spec[f"pad_{padding}"] = [(row * 3) % (shape[-1] // 2 + 1) for row in range(shape[0])]
+    return result
