@@ -1,0 +1,231 @@
+"""Load and save weights: the package's own, or the original Hugging Face safetensors through the weight map.
+
+The model is built without memory, then each leaf is read from disk (with a mesh, each device's part only), cast to the
+storage dtype and placed. Nothing here needs torch.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from flax import nnx
+
+from .axis_layout import Index
+from .model_leaves import Leaf, leaves
+from .source_writer import SHARD_BYTES, copy_side_files, write_source
+from .tensor_files import (
+    CheckpointError,
+    FolderWriter,
+    TensorFolder,
+    TensorSpec,
+    plan_shards,
+    require_none,
+    spec_of,
+)
+from .weight_map import Row, WeightMap, any_number, resize_row
+
+__all__ = ["Leaf", "leaves", "load_pretrained", "save_pretrained"]
+
+MAP, WEIGHTS = "weights.json", "weights"
+
+
+class _Reader(Protocol):
+    """Where leaves come from; `check` raises CheckpointError listing everything that is missing, odd or left over."""
+
+    def check(self, wanted: Mapping[str, Leaf]) -> None: ...
+
+    def read(self, fqn: str, index: Index) -> np.ndarray: ...
+
+
+def load_pretrained(cls: type, folder: str | Path, *, mesh: Any = None, **overrides: Any) -> nnx.Module:
+    """Build `cls` from `folder/config.json` and fill it with the folder's weights.
+
+    `folder` is a converted package's root (it has `weights/`) or a Hugging Face folder of this architecture.
+    `overrides` replace configuration fields (`weight_dtype="bfloat16"`, `scan_layers=False`…); with `mesh`, each leaf
+    is placed by its logical axes and only the parts that this process needs are read.
+
+    Raises:
+        CheckpointError: files missing or damaged, or names and shapes that do not fit; all of them are listed.
+    """
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder}: no config.json; expected a converted package's root or a Hugging Face folder")
+    model = cls.abstract(_config_class(cls).from_json(folder / "config.json", **overrides))
+    wanted = leaves(model)
+    reader = _OwnWeights(folder / WEIGHTS) if (folder / WEIGHTS).is_dir() else _SourceWeights(folder)
+    reader.check(wanted)
+    for variable, parts in _by_variable(wanted.values()):
+        variable.set_value(_place(variable, parts, reader.read, mesh))
+    _refuse_unfilled(model)
+    return model
+
+
+def save_pretrained(
+    model: nnx.Module, folder: str | Path, format: str = "jax", *, side_files: str | Path | None = None
+) -> None:
+    """Write the weights of `model` (trained, say), with configuration and tokenizer files, into `folder`.
+
+    `format="jax"` writes `weights/` in JAX names and the leaves' dtypes; `format="hf"` writes the source's names,
+    layouts and dtypes, which PyTorch loads. `side_files` is the folder whose configuration and tokenizer files are
+    copied; by default the package's root.
+
+    Raises:
+        CheckpointError: the weight map does not name exactly the model's leaves, or their shapes differ.
+    """
+    found, folder = leaves(model), Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if format == "jax":
+        specs = {fqn: spec_of(leaf) for fqn, leaf in found.items()}
+        with FolderWriter(folder / WEIGHTS, plan_shards(specs, SHARD_BYTES)) as out:
+            for fqn, leaf in found.items():
+                out.write(fqn, leaf.read())
+    elif format == "hf":
+        weight_map = _weight_map(None)
+        write_source(weight_map, _rows_for(weight_map, found, None), folder, lambda fqn: found[fqn].read())
+    else:
+        raise ValueError(f"save_pretrained: format is {format!r}, expected 'jax' or 'hf'")
+    copy_side_files(Path(side_files) if side_files is not None else _package_root(), folder)
+
+
+class _OwnWeights:
+    """`weights/` of a converted package: leaves under their own names."""
+
+    def __init__(self, folder: Path):
+        self.files = TensorFolder(folder)
+
+    def check(self, wanted: Mapping[str, Leaf]) -> None:
+        """Raise CheckpointError listing missing, unexpected and wrongly shaped tensors."""
+        entries = self.files.entries
+        shapes = {fqn: entries[fqn].shape for fqn in wanted if fqn in entries}
+        _require_fit(self.files.folder, wanted, shapes, unused=entries.keys() - wanted.keys())
+
+    def read(self, fqn: str, index: Index) -> np.ndarray:
+        """The part `index` of a leaf."""
+        return self.files.read(fqn, index)
+
+
+class _SourceWeights:
+    """An original Hugging Face folder, read through the weight map."""
+
+    def __init__(self, folder: Path):
+        self.files = TensorFolder(folder)
+        self.weight_map = _weight_map(folder)
+        self.rows: dict[str, Row] = {}
+
+    def check(self, wanted: Mapping[str, Leaf]) -> None:
+        """Raise CheckpointError listing missing, unexpected and wrongly shaped tensors."""
+        stored = {name: TensorSpec(entry.dtype, entry.shape) for name, entry in self.files.entries.items()}
+        self.rows = {row.target: row for row in _rows_for(self.weight_map, wanted, stored)}
+        absent, shapes, used = [], {}, set()
+        for fqn, row in self.rows.items():
+            names = {part.name for part in row.piece.stored()}
+            absent += sorted(names - stored.keys())
+            used |= names
+            if names <= stored.keys():
+                shapes[fqn] = row.shape
+        unused = {name for name in stored.keys() - used if not self.weight_map.leaves_out(name)}
+        _require_fit(self.files.folder, wanted, shapes, unused, absent)
+
+    def read(self, fqn: str, index: Index) -> np.ndarray:
+        """The part `index` of a leaf, put together from the stored tensors."""
+        return self.rows[fqn].piece.gather(self.files.read, index)
+
+
+def _require_fit(
+    where: Path,
+    wanted: Mapping[str, Leaf],
+    shapes: Mapping[str, tuple[int, ...]],
+    unused: Iterable[str],
+    absent: Iterable[str] = (),
+) -> None:
+    wrong = [
+        f"{fqn}: stored {shape}, the model has {wanted[fqn].shape}"
+        for fqn, shape in shapes.items()
+        if shape != wanted[fqn].shape
+    ]
+    without = wanted.keys() - shapes.keys() if not absent else ()
+    require_none(
+        {"missing": [*without, *absent], "unexpected": unused, "shapes that do not fit the configuration": wrong},
+        str(where),
+    )
+
+
+def _rows_for(weight_map: WeightMap, wanted: Mapping[str, Leaf], stored: Mapping[str, TensorSpec] | None) -> list[Row]:
+    """One row per leaf; where the model has other sizes than the converted one, a row of a like-named leaf serves."""
+    exact = {row.target: row for row in weight_map.rows}
+    alike = {any_number(row.target): row for row in reversed(weight_map.rows)}
+    rows = []
+    for fqn, leaf in wanted.items():
+        row = exact.get(fqn) or alike.get(any_number(fqn))
+        if row is not None:
+            rows.append(resize_row(row, fqn, leaf.shape, stored))
+    missing = wanted.keys() - {row.target for row in rows}
+    require_none({"leaves that the weight map does not name": missing}, MAP)
+    return rows
+
+
+def _by_variable(found: Iterable[Leaf]) -> list[tuple[nnx.Variable, dict[int | None, str]]]:
+    grouped: dict[int, tuple[nnx.Variable, dict[int | None, str]]] = {}
+    for leaf in found:
+        grouped.setdefault(id(leaf.variable), (leaf.variable, {}))[1][leaf.index] = leaf.fqn
+    return list(grouped.values())
+
+
+def _place(
+    variable: nnx.Variable,
+    parts: Mapping[int | None, str],
+    read: Callable[[str, Index], np.ndarray],
+    mesh: Any,
+) -> jax.Array:
+    """The variable's array: whole on the default device, or each device's part where there is a mesh."""
+    spec = variable.get_value()
+    dtype = np.dtype(spec.dtype)
+
+    def block(index: Index) -> np.ndarray:
+        bounded = tuple(slice(*part.indices(length)) for part, length in zip(index, spec.shape, strict=True))
+        out = np.empty([part.stop - part.start for part in bounded], dtype)
+        if None in parts:
+            out[...] = read(parts[None], bounded)
+            return out
+        for place, number in enumerate(range(bounded[0].start, bounded[0].stop)):
+            out[place] = read(parts[number], bounded[1:])
+        return out
+
+    if mesh is None:
+        return jax.device_put(block((slice(None),) * len(spec.shape)))
+    from .sharding import named_sharding
+
+    axes = variable.get_metadata().get("out_sharding") or (None,) * len(spec.shape)
+    return jax.make_array_from_callback(spec.shape, named_sharding(mesh, axes, spec.shape), block)
+
+
+def _refuse_unfilled(model: nnx.Module) -> None:
+    state = nnx.to_flat_state(nnx.state(model))
+    abstract = [
+        ".".join(map(str, path)) for path, value in state if isinstance(value.get_value(), jax.ShapeDtypeStruct)
+    ]
+    require_none({"variables that no weight fills": abstract}, type(model).__name__)
+
+
+def _config_class(cls: type) -> Any:
+    """The class's own `config_class`, else the package's `Config`."""
+    import importlib
+
+    own = getattr(cls, "config_class", None)
+    return own if own is not None else importlib.import_module(__package__).Config
+
+
+def _package_root() -> Path:
+    return Path(__file__).resolve().parent.parent
+
+
+def _weight_map(folder: Path | None) -> WeightMap:
+    """`weights.json` of the folder to load, of the package's root, or inside an installed package."""
+    places = [_package_root(), Path(__file__).resolve().parent]
+    places = places if folder is None else [folder, *places]
+    found = next((place / MAP for place in places if (place / MAP).is_file()), None)
+    if found is None:
+        raise CheckpointError(f"{MAP}: not found in {[str(place) for place in places]}; convert again")
+    return WeightMap.load(found)
