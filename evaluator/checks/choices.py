@@ -1,0 +1,83 @@
+"""Replaying the oracle's discrete choices (top-k, argmax), so that a low-precision run differs by rounding only."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from maxcode.evaluator.package import accepted, named_outputs, split_static, to_jax
+from maxcode.evaluator.recording import Case
+
+
+class Replay:
+    """An unscanned model whose top-k and argmax calls, in trace order, take the recorded indices.
+
+    `made` and `flipped` count rows of choices and those where JAX alone would have chosen another set.
+    A call whose shape does not fit the next record stops the replay for the rest of the trace: order is lost.
+    """
+
+    def __init__(self, model: nnx.Module):
+        self.model, (self.graph, self.state) = model, nnx.split(model)
+        self.made = self.flipped = 0
+        self._functions: dict[str, Any] = {}
+
+    def __call__(self, inputs: dict[str, Any], case: Case) -> dict[str, np.ndarray]:
+        traced, static = split_static(accepted(self.model, inputs))
+        choices = recorded_choices(case)
+        key = repr((sorted(static.items()), [c.shape for c in choices], jax.tree.map(jnp.shape, traced)))
+        if key not in self._functions:
+            self._functions[key] = jax.jit(lambda s, t, c: self._forward(s, t, c, static))
+        outputs, counted = self._functions[key](self.state, to_jax(traced), choices)
+        self.made += sum(int(made) for made, _ in counted)
+        self.flipped += sum(int(flipped) for _, flipped in counted)
+        return {name: np.asarray(value) for name, value in outputs.items()}
+
+    def _forward(self, state, traced, choices, static):
+        with replaced_choices(choices) as counted:
+            outputs = named_outputs(nnx.merge(self.graph, state)(**traced, **static))
+        return outputs, counted
+
+
+def recorded_choices(case: Case) -> list[jax.Array]:
+    """Indices of every recorded choice in call order."""
+    found = case.section("choice")
+    return [jnp.asarray(found[f"{n}.indices"]) for n in range(len(case.record.get("choices", ())))]
+
+
+@contextlib.contextmanager
+def replaced_choices(choices: list[jax.Array]) -> Iterator[list[tuple[int, jax.Array]]]:
+    """While active, `jax.lax.top_k`, `jnp.argmax` and their aliases in jax.lax return recorded indices."""
+    pending, counted = list(choices), []
+    top_k, argmax = jax.lax.top_k, jnp.argmax
+
+    def next_choice(shape):
+        if pending and pending[0].shape == shape:
+            return pending.pop(0)
+        pending.clear()
+        return None
+
+    def replayed_top_k(operand, k, **options):
+        values, indices = top_k(operand, k, **options)
+        chosen = next_choice(indices.shape)
+        if chosen is None:
+            return values, indices
+        counted.append((int(np.prod(indices.shape[:-1])), (jnp.sort(indices) != jnp.sort(chosen)).any(-1).sum()))
+        return jnp.take_along_axis(operand, chosen, -1), chosen.astype(indices.dtype)
+
+    def replayed_argmax(a, axis=None, **options):
+        indices = argmax(a, axis, **options)
+        chosen = next_choice(indices.shape)
+        if chosen is None:
+            return indices
+        counted.append((indices.size, (indices != chosen).sum()))
+        return chosen.astype(indices.dtype)
+
+    jax.lax.top_k, jnp.argmax = replayed_top_k, replayed_argmax
+    try:
+        yield counted
+    finally:
+        jax.lax.top_k, jnp.argmax = top_k, argmax

@@ -1,0 +1,91 @@
+"""What a check is: a function from a Context to a Check, registered under its name and process group."""
+
+import dataclasses
+import importlib
+import json
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from maxcode.evaluator.package import Package
+from maxcode.evaluator.recording import Recordings, Scenario
+from maxcode.evaluator.verdict import Check
+
+REGISTRY: dict[str, "Entry"] = {}
+
+
+class NotApplicable(Exception):  # noqa: N818 (an answer, no error)
+    """The check does not apply; the text says why."""
+
+
+class NotRun(Exception):  # noqa: N818
+    """The check applies and could not be run; the text says why."""
+
+
+@dataclasses.dataclass
+class Context:
+    """What a check may use. `evidence` is what a report shows beside the figures (JSON values)."""
+
+    package: Package
+    oracle: Recordings
+    source: Path
+    out: Path
+    oracle_command: list[str] | None = None  # starts `oracle serve` for the checks that need a live peer
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    evidence: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def scenario(self, name: str, dtype: str = "float64") -> Scenario:
+        """The recorded scenario; NotApplicable with the oracle's reason, NotRun when it was not recorded."""
+        if not (self.oracle.folder / f"{name}.{dtype}.json").exists():
+            raise NotRun(self.oracle.why_not(name, dtype))
+        if reason := self.oracle.why_not(name, dtype):
+            raise NotApplicable(reason)
+        return self.oracle.get(name, dtype)
+
+    def save_evidence(self, name: str, value: Any) -> None:
+        self.evidence[name] = value
+        (self.out.parent / f"{name}.evidence.json").write_text(json.dumps(value, default=float))
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """`group` decides the process: "x64" (lifted to float64), "plain" (as users run), "timing" (alone on the machine)."""
+
+    name: str
+    function: Callable[[Context], Check]
+    group: str
+    cheap: bool  # worth running on every seeded fault
+
+
+def check(
+    name: str, *, group: str, cheap: bool = False
+) -> Callable[[Callable[[Context], Check]], Callable[[Context], Check]]:
+    """Register a check function under `name`."""
+
+    def register(function: Callable[[Context], Check]) -> Callable[[Context], Check]:
+        if name in REGISTRY:
+            raise ValueError(
+                f"check {name!r} is defined twice: {REGISTRY[name].function.__module__}, {function.__module__}"
+            )
+        REGISTRY[name] = Entry(name, function, group, cheap)
+        return function
+
+    return register
+
+
+def load_checks() -> dict[str, Entry]:
+    """Import every file of the folder and give the registered checks."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+    return dict(REGISTRY)
+
+
+def entry_of(name: str) -> Entry:
+    """The entry for a check's name; `backend:<x>` belongs to `backend`."""
+    entries = load_checks()
+    family = name.partition(":")[0]
+    if family not in entries:
+        raise KeyError(f"no check {name!r}; known are {sorted(entries)}")
+    return entries[family]
