@@ -1,8 +1,8 @@
 """Output folders that are either whole or untouched.
 
 A run builds in a hidden sibling (`.NAME.maxcode-PID-XXXX`), so that the last step is a rename on one file system. Linux
-swaps old and new in one system call; elsewhere the old folder steps aside first and comes back if anything fails. What a
-killed run left behind is put right by the next one.
+swaps old and new in one system call; elsewhere the old folder steps aside first and comes back if anything fails. What
+a killed run left behind is put right by the next one.
 """
 
 import ctypes

@@ -1,5 +1,6 @@
 """Run one stage in a process of its own: its progress becomes ours, its errors too, and it never outlives us."""
 
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ def python_module(module: str, *arguments: str | Path) -> list[str]:
 
 
 def stage_environment(**extra: str) -> dict[str, str]:
-    """The environment of a stage: ours, unbuffered, and able to import maxcode from a checkout that is not installed."""
+    """The environment of a stage: ours, unbuffered, able to import maxcode from a checkout that is not installed."""
     env = os.environ | {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"} | extra
     if not _is_installed():
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), env.get("PYTHONPATH", "")]))
@@ -45,8 +46,8 @@ def run_stage(
 ) -> str:
     """Run a stage to its end and return what it wrote to stdout.
 
-    Lines `{"progress": …}` on its stderr go to `progress`; a line `{"error", "where", "found", "expected", "do"}` there,
-    with exit status 2, becomes the error raised here.
+    Lines `{"progress": …}` on its stderr go to `progress`; a line `{"error", "where", "found", "expected", "do"}`
+    there, with exit status 2, becomes the error raised here.
 
     Raises:
       MaxCodeError: the stage refused its input, or the disk is full.
@@ -124,18 +125,17 @@ def _failure(name: str, status: int, stderr: _StderrReader) -> MaxCodeError:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End whatever the stage left running: ask, wait a moment, insist."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None and sign is signal.SIGTERM:
-            sign = signal.SIGKILL  # the leader is gone; take what it left
-        try:
-            os.killpg(process.pid, sign)
-        except (ProcessLookupError, PermissionError):
-            break
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None and process.poll() is not None and pipe is process.stdout:
-            pipe.close()
+    """End the stage if it still runs: ask, wait a moment, insist. Also takes what a finished one left in its group."""
+    try:
+        if process.poll() is None:
+            _signal(process, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_SECONDS)
+    finally:
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def _signal(process: subprocess.Popen[str], sign: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, sign)

@@ -1,0 +1,202 @@
+"""The pipeline over records: Target -> source -> facts -> Conversion -> weights -> Verdict -> package.
+
+Each function is one command of the command line; `commands.py` only parses and prints.
+"""
+
+import dataclasses
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maxcode import packaging, stages
+from maxcode.errors import MaxCodeError
+from maxcode.output import check_output, recover, staged_output
+from maxcode.progress import Progress
+from maxcode.records import Record, empty_record
+from maxcode.stages import ConvertOptions, GateOptions, Run
+from maxcode.targets import Target, package_name
+
+
+@dataclass(frozen=True)
+class ConvertRequest:
+    """What `maxcode convert` was asked."""
+
+    target: Target
+    output: Path
+    options: ConvertOptions
+    gate_options: GateOptions
+    force: bool = False
+    weights: bool = True
+    gate: bool = True
+    keep_run: bool = False
+
+
+def plan(target: Target, options: ConvertOptions, progress: Progress) -> Record:
+    """Say what a conversion would do: convert in memory, write nothing. Status "gaps" when something has no rule."""
+    progress.plan("resolve", "facts", "convert")
+    with tempfile.TemporaryDirectory(prefix="maxcode-plan-") as folder:
+        run = Run(Path(folder))
+        _prepare(target, run, progress, with_weights=False)
+        conversion = _convert(run, options, progress)
+        record = empty_record("gaps" if conversion.gaps else "not_shown", target.text)
+        return record | {
+            "gaps": as_json(conversion.gaps),
+            "assumptions": as_json(conversion.assumptions),
+            "timings": dict(progress.timings),
+            "plan": describe(run.read_target(), conversion),
+        }
+
+
+def convert(request: ConvertRequest, progress: Progress) -> Record:
+    """Convert, bring the weights over, gate, and put the package in place; the output appears whole or not at all."""
+    kept = tuple(path for path in [request.target.local_path] if path is not None)
+    recover(request.output)
+    check_output(request.output, force=request.force, inputs=kept)
+    names = ["resolve", *["source"] * request.weights, "facts", "convert", *["weights"] * request.weights]
+    progress.plan(*names, *["gate"] * _gates(request), "report")
+    progress.stage("resolve")
+    target = stages.locate(request.target, progress, with_weights=request.weights)
+    with staged_output(request.output, force=request.force, inputs=kept) as folder:
+        run = Run(folder / "report" / "run")
+        record = _convert_into(dataclasses.replace(request, target=target), run, progress)
+        progress.stage("report")
+        record["timings"] = dict(progress.timings) | record["timings"]
+        packaging.assemble(folder, run, record, options=request.options, keep_run=request.keep_run)
+    return record
+
+
+def _gates(request: ConvertRequest) -> bool:
+    return request.gate and request.weights
+
+
+def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Record:
+    _prepare(request.target, run, progress, located=True)
+    if request.weights:
+        progress.stage("source")
+        stages.materialise(run, progress)
+    conversion = _convert(run, request.options, progress)
+    record = empty_record(
+        "gaps" if conversion.gaps else "not_shown", request.target.text, str(request.output.resolve())
+    )
+    record |= {"gaps": as_json(conversion.gaps), "assumptions": as_json(conversion.assumptions)}
+    record["traced"] = as_json(getattr(conversion, "traced", ()))
+    if request.weights:
+        progress.stage("weights")
+        ledger = stages.convert_weights(run, request.options, conversion, progress)
+        record["weights"] = as_json(ledger)
+    if _gates(request) and not conversion.gaps:
+        record |= _gate(run, run.package, request.gate_options, record, progress)
+    return record
+
+
+def _prepare(
+    target: Target, run: Run, progress: Progress, *, located: bool = False, with_weights: bool = True
+) -> dict[str, Any]:
+    if not located:
+        progress.stage("resolve")
+        target = stages.locate(target, progress, with_weights=with_weights)
+    return stages.resolve(target, run, progress)
+
+
+def _convert(run: Run, options: ConvertOptions, progress: Progress) -> Any:
+    progress.stage("facts")
+    stages.probe(run, progress)
+    progress.stage("convert")
+    return stages.convert_source(run, options, progress)
+
+
+def _gate(run: Run, package: Path, options: GateOptions, record: Record, progress: Progress) -> Record:
+    from maxcode.evaluator.verdict import decide
+
+    progress.stage("gate")
+    verdict = stages.gate(run, package, options, progress)
+    found = verdict.to_json()
+    merged = {
+        name: record[name] + [x for x in found[name] if x not in record[name]]
+        for name in ("gaps", "traced", "assumptions")
+    }
+    status = decide(verdict.checks, merged["gaps"], merged["traced"])
+    extra = {key: value for key, value in found.items() if key not in record}
+    return {"checks": found["checks"], "status": status, "timings": found["timings"], **merged, **extra}
+
+
+def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
+    """Run every check on a package again and renew its report."""
+    package, marker = stages.find_package(folder)
+    target = Target(**marker["request"])
+    progress.plan("resolve", "source", "gate", "report")
+    with tempfile.TemporaryDirectory(prefix="maxcode-gate-") as place:
+        run = Run(Path(place))
+        _prepare(target, run, progress)
+        progress.stage("source")
+        stages.materialise(run, progress)
+        before = packaging.read_report(package)
+        record = empty_record("not_shown", target.text, str(package))
+        record |= {name: before.get(name, record[name]) for name in ("gaps", "traced", "assumptions")}
+        record |= _gate(run, package, options, record, progress)
+        progress.stage("report")
+        packaging.renew_report(package, run, record)
+    return record
+
+
+def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -> Record:
+    """Write a package's weights back as Hugging Face safetensors; "verified" when every byte is the source's."""
+    from maxcode.evaluator.verdict import Check, decide
+
+    package, _ = stages.find_package(folder)
+    progress.plan("weights")
+    progress.stage("weights")
+    with staged_output(destination, force=force, inputs=(package,)) as staging:
+        report = as_json(stages.weights_to_hf(package, staging, progress))
+        packaging.copy_own_files(package, staging)
+        packaging.mark(staging, {"kind": "hf", "package": str(package)})
+    different = report.get("different", []) if isinstance(report, dict) else []
+    total = report.get("tensors", 0) if isinstance(report, dict) else 0
+    detail = f"{total} tensors" if not different else f"first different tensor: {different[0]}"
+    check = Check.of("weights", len(different), 0, detail)
+    record = empty_record(decide([check]), str(package), str(destination.resolve()))
+    return record | {"checks": [check.to_json()], "timings": dict(progress.timings), "weights": report}
+
+
+def generate(folder: Path, request: dict[str, Any], progress: Progress) -> Record:
+    """Let a package write text."""
+    package, marker = stages.find_package(folder)
+    progress.plan("generate")
+    progress.stage("generate")
+    answer = stages.generate(package, request, progress)
+    record = empty_record("not_shown", str(marker.get("target", "")), str(package))
+    return record | {"generation": answer, "timings": dict(progress.timings)}
+
+
+def request_options(output: Path, **choices: Any) -> ConvertOptions:
+    """Options with the package name that the output folder's name gives."""
+    return ConvertOptions(package_name(output.resolve().name), **choices)
+
+
+def describe(target: dict[str, Any], conversion: Any) -> Record:
+    """What `maxcode plan` shows: the class, its configuration, the files, and how many definitions go which way."""
+    return {
+        "class": f"{target.get('module') or target.get('path')}:{target.get('class_name')}",
+        "config_class": target.get("config_class"),
+        "config": target.get("config"),
+        "files": {name: text.count("\n") for name, text in sorted(conversion.files.items())},
+        "definitions": as_json(getattr(conversion, "definitions", {})),
+    }
+
+
+def as_json(value: Any) -> Any:
+    """Records (dataclasses, tuples, paths) as plain JSON values."""
+    if hasattr(value, "to_json") and not isinstance(value, type):
+        return value.to_json()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [as_json(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Path):
+        return str(value)
+    raise MaxCodeError("record", f"{type(value).__name__} has no JSON form", "a dataclass or plain value")

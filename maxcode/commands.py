@@ -1,0 +1,293 @@
+"""The commands and their options: parse, call api.py, print."""
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from maxcode import __version__
+from maxcode.errors import Exit
+from maxcode.options import parse_arguments, parse_overrides
+from maxcode.progress import Progress
+from maxcode.records import Record
+from maxcode.session import Result, execute
+
+app = typer.Typer(
+    name="maxcode",
+    help="Turn PyTorch models into verified, MaxText-style JAX.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+checkpoint_app = typer.Typer(help="Weights of a package.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(checkpoint_app, name="checkpoint")
+
+
+class OnGap(str, Enum):  # noqa: UP042 - typer shows the plain value
+    """What to do with a part that no rule converts."""
+
+    fail = "fail"
+    trace = "trace"
+    agent = "agent"
+
+
+class WeightFormat(str, Enum):  # noqa: UP042
+    """How converted weights are stored."""
+
+    safetensors = "safetensors"
+    orbax = "orbax"
+
+
+class DType(str, Enum):  # noqa: UP042
+    """Compute dtypes."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+    float64 = "float64"
+
+
+TargetText = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="a hub id, a folder, a GGUF file, file.py:Class, pkg.mod:Class, or transformers:<type>[:<Class>]",
+    ),
+]
+PackageFolder = Annotated[Path, typer.Argument(metavar="PACKAGE", help="an output folder of maxcode convert")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON record on stdout, and nothing else there")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress on stderr")]
+Force = Annotated[bool, typer.Option("--force", help="replace an output folder that MaxCode did not write")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=JSON", help="override a configuration value")]
+FullSize = Annotated[bool, typer.Option("--full-size", help="keep the class's default size (transformers: targets)")]
+Init = Annotated[
+    str | None, typer.Option("--init", metavar="JSON", help="constructor arguments: a list, an object, or @file.json")
+]
+Inputs = Annotated[
+    str | None,
+    typer.Option("--inputs", metavar="JSON", help='inputs: values or {"shape", "dtype", "low", "high"}, or @file.json'),
+]
+Revision = Annotated[str | None, typer.Option("--revision", help="branch, tag or commit of a hub target")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="run the repository's own model code")]
+AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="load .bin weights (weights-only)")]
+GapChoice = Annotated[OnGap, typer.Option("--on-gap", help="what to do with a part that no rule converts")]
+Compute = Annotated[DType, typer.Option("--dtype", help="compute dtype")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of random weights and inputs")]
+Tpu = Annotated[bool, typer.Option("--tpu", help="also compile for real TPU topologies")]
+NoSandbox = Annotated[bool, typer.Option("--unsafe-no-sandbox", help="run model code without a sandbox; recorded")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="the folder to write", show_default="target's name")
+]
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"maxcode {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    """Turn PyTorch models into verified, MaxText-style JAX."""
+
+
+def _target(text: str, **options: Any) -> Any:
+    from maxcode.targets import TargetOptions, parse_target
+
+    options["init"] = parse_arguments("--init", options["init"])
+    options["inputs"] = parse_arguments("--inputs", options["inputs"])
+    options["overrides"] = parse_overrides(options["overrides"])
+    return parse_target(text, TargetOptions(**options))
+
+
+def _finish(record: Record, show: Callable[[Record], None] | None = None, status: int | None = None) -> Result:
+    from maxcode.evaluator.verdict import EXIT
+    from maxcode.render import show_record
+
+    return Result(record, EXIT[record["status"]] if status is None else status, lambda: (show or show_record)(record))
+
+
+@app.command()
+def plan(
+    target: TargetText,
+    set_: Set = None,
+    full_size: FullSize = False,
+    init: Init = None,
+    inputs: Inputs = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Say what would be converted and what has no rule; writes nothing."""
+    from maxcode import api, render
+    from maxcode.targets import default_output
+
+    def action(progress: Progress) -> Result:
+        asked = _target(
+            target,
+            init=init,
+            inputs=inputs,
+            overrides=set_,
+            full_size=full_size,
+            revision=revision,
+            seed=seed,
+            allow_pickle=allow_pickle,
+            trust_remote_code=trust_remote_code,
+        )
+        record = api.plan(asked, api.request_options(default_output(asked)), progress)
+        return _finish(record, render.show_plan, Exit.INCOMPLETE if record["gaps"] else Exit.OK)
+
+    return execute(action, as_json=as_json, quiet=quiet, target=target)
+
+
+@app.command()
+def convert(
+    target: TargetText,
+    output: Output = None,
+    set_: Set = None,
+    full_size: FullSize = False,
+    init: Init = None,
+    inputs: Inputs = None,
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    allow_pickle: AllowPickle = False,
+    on_gap: GapChoice = OnGap.fail,
+    dtype: Compute = DType.float32,
+    weight_format: Annotated[
+        WeightFormat, typer.Option("--format", help="form of weights/")
+    ] = WeightFormat.safetensors,
+    no_weights: Annotated[bool, typer.Option("--no-weights", help="convert the code alone; implies --no-gate")] = False,
+    no_gate: Annotated[bool, typer.Option("--no-gate", help="do not check the result; it is then not_shown")] = False,
+    tpu: Tpu = False,
+    unsafe_no_sandbox: NoSandbox = False,
+    keep_run: Annotated[bool, typer.Option("--keep-run", help="keep the run folder in report/run")] = False,
+    seed: Seed = 0,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Convert a model and its weights, and check the result against PyTorch."""
+    from maxcode import api
+    from maxcode.targets import default_output
+
+    def action(progress: Progress) -> Result:
+        asked = _target(
+            target,
+            init=init,
+            inputs=inputs,
+            overrides=set_,
+            full_size=full_size,
+            revision=revision,
+            seed=seed,
+            allow_pickle=allow_pickle,
+            trust_remote_code=trust_remote_code,
+        )
+        place = output or default_output(asked)
+        options = api.request_options(place, on_gap=on_gap.value, dtype=dtype.value, weight_format=weight_format.value)
+        request = api.ConvertRequest(
+            asked,
+            place,
+            options,
+            api.GateOptions(tpu=tpu, no_sandbox=unsafe_no_sandbox, seed=seed),
+            force=force,
+            weights=not no_weights,
+            gate=not no_gate,
+            keep_run=keep_run,
+        )
+        return _finish(api.convert(request, progress))
+
+    return execute(action, as_json=as_json, quiet=quiet, target=target, output=str(output or ""))
+
+
+@app.command()
+def gate(
+    package: PackageFolder,
+    tpu: Tpu = False,
+    unsafe_no_sandbox: NoSandbox = False,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Check a package again and renew its report."""
+    from maxcode import api
+
+    options = api.GateOptions(tpu=tpu, no_sandbox=unsafe_no_sandbox, seed=seed)
+    return execute(
+        lambda progress: _finish(api.gate(package, options, progress)),
+        as_json=as_json,
+        quiet=quiet,
+        target=str(package),
+    )
+
+
+@app.command()
+def generate(
+    package: PackageFolder,
+    prompt: Annotated[str, typer.Argument(help="the text to continue or answer")],
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "-n", min=1)] = 64,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy")] = 0.0,
+    top_k: Annotated[int | None, typer.Option("--top-k", min=1)] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0)] = None,
+    chat: Annotated[
+        bool | None, typer.Option("--chat/--no-chat", help="use the chat template", show_default="if there is one")
+    ] = None,
+    dtype: Compute = DType.float32,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Let a package write text."""
+    from maxcode import api, render
+
+    request = {
+        "prompt": prompt,
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "chat": None if chat is None else str(chat).lower(),
+        "dtype": dtype.value,
+        "seed": seed,
+    }
+
+    def action(progress: Progress) -> Result:
+        return _finish(api.generate(package, request, progress), render.show_generation, Exit.OK)
+
+    return execute(action, as_json=as_json, quiet=quiet, target=str(package))
+
+
+@checkpoint_app.command("to-hf")
+def to_hf(
+    package: PackageFolder,
+    output: Annotated[Path, typer.Option("--output", "-o", help="the folder to write")],
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> int:
+    """Write a package's weights back as Hugging Face safetensors, byte for byte."""
+    from maxcode import api
+
+    return execute(
+        lambda progress: _finish(api.to_hf(package, output, force=force, progress=progress)),
+        as_json=as_json,
+        quiet=quiet,
+    )
+
+
+@app.command()
+def doctor(as_json: AsJson = False, quiet: Quiet = False) -> int:
+    """Look at this machine: versions, devices, disk, sandbox, caches; say what to do."""
+    from maxcode import doctor as examination
+
+    return execute(lambda progress: _finish(examination.examine(progress)), as_json=as_json, quiet=quiet)

@@ -1,0 +1,102 @@
+"""The files around an emitted package: pyproject.toml, config.yml in MaxText's key names, and its own parity test."""
+
+import json
+from dataclasses import fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from maxcode import __version__
+from maxcode.records import Record
+from maxcode.stages import ConvertOptions
+from maxcode.targets import Target
+
+# What `maxcode gate` needs to build the source again.
+REQUEST_FIELDS = tuple(field.name for field in fields(Target))
+
+# Dependencies of an emitted package, with the series of releases that it was tested on.
+_DEPENDENCIES = ("jax", "flax", "safetensors", "jaxtyping", "numpy")
+_TEMPLATES = Path(__file__).with_name("templates")
+
+# MaxText's names for what configurations call by these keys; the first key that a configuration has is taken.
+_MAXTEXT_KEYS = {
+    "base_emb_dim": ("hidden_size", "n_embd", "d_model"),
+    "base_num_decoder_layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "base_num_query_heads": ("num_attention_heads", "n_head", "num_heads"),
+    "base_num_kv_heads": ("num_key_value_heads", "num_attention_heads", "n_head", "num_heads"),
+    "head_dim": ("head_dim", "d_kv"),
+    "base_mlp_dim": ("intermediate_size", "n_inner", "d_ff"),
+    "vocab_size": ("vocab_size",),
+    "max_target_length": ("max_position_embeddings", "n_positions"),
+    "normalization_layer_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+    "logits_via_embedding": ("tie_word_embeddings",),
+    "num_experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "num_experts_per_tok": ("num_experts_per_tok",),
+    "sliding_window_size": ("sliding_window",),
+}
+
+
+def write(folder: Path, options: ConvertOptions, target: dict[str, Any], record: Record) -> None:
+    """Write pyproject.toml, README.md and config.yml into the package's folder."""
+    values = {
+        "name": options.package_name,
+        "target": target["text"],
+        "class_name": target.get("class_name") or "model",
+        "status": record["status"],
+        "version": __version__,
+        "dependencies": dependencies(),
+        "has_generate": (folder / options.package_name / "generate.py").is_file(),
+        "has_weights": (folder / "weights").is_dir(),
+    }
+    for name in ("pyproject.toml", "README.md"):
+        (folder / name).write_text(_render(name, values))
+    (folder / "config.yml").write_text(config_yml(options, target))
+
+
+def parity_test() -> str:
+    """The text of a package's tests/test_parity.py."""
+    return (_TEMPLATES / "test_parity.py.j2").read_text()
+
+
+def dependencies() -> list[str]:
+    """Requirements of a package: each from the installed release up to the next series."""
+    return [f"{name}{_series(metadata.version(name))}" for name in _DEPENDENCIES]
+
+
+def _series(version: str) -> str:
+    major, minor, *_ = version.split(".")
+    upper = f"0.{int(minor) + 1}" if major == "0" else str(int(major) + 1)
+    return f">={major}.{minor},<{upper}"
+
+
+def config_yml(options: ConvertOptions, target: dict[str, Any]) -> str:
+    """The run configuration with MaxText's key names, as YAML (JSON scalars are YAML)."""
+    config = target.get("config") or {}
+    lines = [
+        f"# Run configuration of {target['text']}; names as in MaxText's base.yml.",
+        f"model_name: {options.package_name}",
+    ]
+    for name, keys in _MAXTEXT_KEYS.items():
+        value = next((config[key] for key in keys if config.get(key) is not None), None)
+        if isinstance(value, bool | int | float):
+            lines.append(f"{name}: {json.dumps(value)}")
+    lines += [
+        f"dtype: {options.dtype}",
+        "weight_dtype: float32",
+        "matmul_precision: default",
+        "scan_layers: true",
+        "remat_policy: none",
+        "attention: eager",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _render(name: str, values: dict[str, Any]) -> str:
+    loader = jinja2.FileSystemLoader(_TEMPLATES)
+    environment = jinja2.Environment(
+        loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, trim_blocks=True, autoescape=False
+    )
+    environment.filters["toml"] = lambda text: json.dumps(text, ensure_ascii=False)  # JSON strings are TOML strings
+    return environment.get_template(f"{name}.j2").render(values)

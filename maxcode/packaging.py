@@ -1,0 +1,102 @@
+"""Put the finished package together in its output folder: files of its own, the source's files, report, tests."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from maxcode import package_files
+from maxcode.output import MARKER, write_marker
+from maxcode.records import Record
+from maxcode.stages import ConvertOptions, Run
+
+# The source's own files that belong to a package (never its weights or code).
+_OWN_FILES = (
+    "config.json", "generation_config.json", "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json",
+    "added_tokens.json", "chat_template*", "*.model", "preprocessor_config.json", "processor_config.json", "LICENSE*",
+    "NOTICE*", "modules.json", "sentence_*config.json",
+)  # fmt: skip
+_ORACLE_CAP = 4_000_000  # bytes of recorded tensors that a package keeps for its own test
+
+
+def assemble(folder: Path, run: Run, record: Record, *, options: ConvertOptions, keep_run: bool) -> None:
+    """Turn a finished run folder below `folder` into the package that users get."""
+    target = run.read_target()
+    for entry in sorted(run.package.iterdir()):
+        entry.replace(folder / entry.name)
+    if target.get("path") and target["kind"] in ("folder", "hub"):
+        copy_own_files(Path(target["path"]), folder)
+    copy_own_files(run.source, folder)
+    if target.get("config") is not None and not (folder / "config.json").exists():
+        (folder / "config.json").write_text(json.dumps(target["config"], indent=2) + "\n")
+    package_files.write(folder, options, target, record)
+    keep_oracle(folder, run)
+    write_report(folder / "report", record, run)
+    request = json.loads(json.dumps({k: target[k] for k in package_files.REQUEST_FIELDS if k in target}))
+    write_marker(folder, {"target": target["text"], "status": record["status"], "request": request})
+    if not keep_run:
+        shutil.rmtree(run.root)
+
+
+def mark(folder: Path, record: dict[str, Any]) -> None:
+    """Mark a folder of another kind (weights written back) as ours."""
+    write_marker(folder, record)
+
+
+def copy_own_files(source: Path, destination: Path) -> None:
+    """Copy configuration, tokenizer and licence files; what is there already stays."""
+    for path in _matching(source, _OWN_FILES):
+        if not (destination / path.name).exists():
+            shutil.copyfile(path, destination / path.name)  # hub snapshots hold links: the content is copied
+
+
+def _matching(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
+    return sorted(path for path in found if path.suffix not in (".py", ".bin") and path.name != MARKER)
+
+
+def keep_oracle(folder: Path, run: Run) -> None:
+    """Keep one small recorded case for tests/test_parity.py, if the gate recorded one that fits."""
+    for name in ("float32", "exact"):
+        about, tensors = run.oracle / f"{name}.json", run.oracle / f"{name}.safetensors"
+        if about.is_file() and tensors.is_file() and tensors.stat().st_size <= _ORACLE_CAP:
+            place = folder / "tests" / "oracle"
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(about, place / "recording.json")
+            shutil.copyfile(tensors, place / "recording.safetensors")
+            (folder / "tests" / "test_parity.py").write_text(package_files.parity_test())
+            return
+
+
+def write_report(folder: Path, record: Record, run: Run | None) -> None:
+    """report.json, junit.xml and index.html."""
+    from maxcode.evaluator import junit, report
+    from maxcode.evaluator.verdict import Verdict
+
+    folder.mkdir(parents=True, exist_ok=True)
+    verdict = Verdict.from_json({key: record[key] for key in Verdict.__dataclass_fields__ if key in record})
+    text = json.dumps(record, indent=1, allow_nan=False)
+    (folder / "report.json").write_text(text + "\n")
+    (folder / "junit.xml").write_text(junit.to_xml(verdict))
+    (folder / "index.html").write_text(report.render(record))
+
+
+def read_report(package: Path) -> Record:
+    """The report of an earlier run; empty when there is none."""
+    path = package / "report" / "report.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def renew_report(package: Path, run: Run, record: Record) -> None:
+    """Replace a package's report, file by file and each at once; the weight ledger of the conversion is kept."""
+    before = read_report(package)
+    kept = {key: value for key, value in before.items() if key not in record}
+    with tempfile.TemporaryDirectory(prefix=".report-", dir=package) as place:
+        write_report(Path(place), record | kept, run)
+        (package / "report").mkdir(exist_ok=True)
+        for path in sorted(Path(place).iterdir()):
+            path.replace(package / "report" / path.name)
+    marker = json.loads((package / MARKER).read_text())
+    write_marker(package, marker | {"status": record["status"]})

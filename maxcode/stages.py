@@ -1,0 +1,194 @@
+"""The stages of a conversion, one function each: the only places where api.py reaches the engine.
+
+Model code runs in the oracle's and the package worker's processes alone; this process reads their records.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maxcode import hub
+from maxcode.errors import InternalError, MaxCodeError
+from maxcode.processes import python_module, run_stage, stage_environment
+from maxcode.progress import Progress
+from maxcode.targets import Target, validate
+
+ORACLE = "maxcode.evaluator.oracle"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The run folder (docs/interfaces.md §2): every stage reads and writes its records here."""
+
+    root: Path
+
+    @property
+    def target(self) -> Path:
+        return self.root / "target.json"
+
+    @property
+    def facts(self) -> Path:
+        return self.root / "facts.json"
+
+    @property
+    def source(self) -> Path:
+        return self.root / "source"
+
+    @property
+    def package(self) -> Path:
+        return self.root / "package"
+
+    @property
+    def oracle(self) -> Path:
+        return self.root / "oracle"
+
+    def read_target(self) -> dict[str, Any]:
+        """The resolved target."""
+        return json.loads(self.target.read_text())
+
+    def weights_folder(self) -> Path:
+        """The folder with config.json and the source's safetensors: written by the oracle, or the user's own."""
+        table = self.source / "tensors.json"
+        about = json.loads(table.read_text()) if table.is_file() else {}
+        return Path(about["path"]) if about.get("linked") else self.source
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """Choices of `maxcode convert` that shape the package."""
+
+    package_name: str
+    on_gap: str = "fail"  # fail | trace | agent
+    dtype: str = "float32"
+    weight_format: str = "safetensors"  # safetensors | orbax
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """Choices of the gate."""
+
+    tpu: bool = False
+    no_sandbox: bool = False
+    seed: int = 0
+
+
+def locate(target: Target, progress: Progress, *, with_weights: bool) -> Target:
+    """Stage 1a: a hub id becomes the folder of its snapshot; then everything that files can tell is checked.
+
+    Raises:
+      MaxCodeError: what the target names cannot be used.
+    """
+    if target.kind == "hub" and target.path is None:
+        folder, commit = hub.fetch(
+            target.text,
+            target.revision,
+            progress,
+            weights=with_weights,
+            code=target.trust_remote_code,
+            pickle=target.allow_pickle,
+        )
+        target = dataclasses.replace(target, path=str(folder), revision=commit)
+    validate(target, with_weights=with_weights)
+    return target
+
+
+def resolve(target: Target, run: Run, progress: Progress) -> dict[str, Any]:
+    """Stage 1b: the oracle names module, class, configuration and inputs; target.json is complete afterwards."""
+    run.root.mkdir(parents=True, exist_ok=True)
+    run.target.write_text(target.to_json())
+    _oracle(progress, "resolve", "resolve", "--target", run.target, "--out", run.root)
+    return run.read_target()
+
+
+def materialise(run: Run, progress: Progress) -> None:
+    """Stage 2: the source's weights as safetensors and their table, source/tensors.json."""
+    _oracle(progress, "source", "materialise", "--target", run.target, "--out", run.source)
+
+
+def probe(run: Run, progress: Progress) -> dict[str, Any]:
+    """Stage 3: facts.json from one instrumented run of the source."""
+    command = python_module(f"{ORACLE}.probe", "--target", run.target, "--out", run.facts)
+    run_stage(command, progress, name="facts", env=stage_environment())
+    return json.loads(run.facts.read_text())
+
+
+def convert_source(run: Run, options: ConvertOptions, progress: Progress) -> Any:
+    """Stage 4: source files and facts become the package's files; returns the converter's Conversion."""
+    from maxcode.converter import pipeline
+
+    progress.item("read the source")
+    conversion = pipeline.convert(run.read_target(), json.loads(run.facts.read_text()), options)
+    folder = run.package / options.package_name
+    for name, text in conversion.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return conversion
+
+
+def convert_weights(run: Run, options: ConvertOptions, conversion: Any, progress: Progress) -> Any:
+    """Stage 5: weights.json and weights/ beside the package; returns the two-sided ledger."""
+    from maxcode.checkpoint_convert import convert as checkpoint
+
+    return checkpoint.convert(
+        run.source,
+        run.package,
+        module_table=conversion.module_table,
+        format=options.weight_format,
+        on_progress=progress.item,
+    )
+
+
+def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> Any:
+    """Stage 6: every check of the evaluator; returns its Verdict."""
+    from maxcode.evaluator import gate as evaluator
+
+    return evaluator.run_gate(
+        package=package, run=run.root, options=dataclasses.asdict(options), on_progress=progress.item
+    )
+
+
+def weights_to_hf(package: Path, destination: Path, progress: Progress) -> Any:
+    """The package's weights as the source's own files, through weights.json backwards; returns a report per tensor."""
+    from maxcode.checkpoint_convert import convert as checkpoint
+
+    return checkpoint.to_hf(package, destination, on_progress=progress.item)
+
+
+def generate(package: Path, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Text from a package by its own `python -m <pkg>.generate`: {"text", "tokens", "prompt_tokens", "seconds"}.
+
+    Raises:
+      MaxCodeError: the package has no generate.py (its model writes no text).
+    """
+    name = next((path.parent.name for path in sorted(package.glob("*/generate.py"))), None)
+    if name is None:
+        raise MaxCodeError(str(package), "no generate.py in the package", "a model with logits over a vocabulary")
+    arguments = [f"--{key.replace('_', '-')}={value}" for key, value in request.items() if value is not None]
+    command = python_module(f"{name}.generate", *arguments, "--json")
+    env = stage_environment(TF_CPP_MIN_LOG_LEVEL="2")
+    text = run_stage(command, progress, name="generate", env=env, cwd=package)
+    try:
+        return json.loads(text.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        raise InternalError("generate", f"answered {text[-200:]!r}", "one JSON record") from None
+
+
+def find_package(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """An output folder of MaxCode and its marker record.
+
+    Raises:
+      MaxCodeError: the folder does not exist or MaxCode did not write it.
+    """
+    from maxcode.output import MARKER, is_ours
+
+    if not is_ours(folder):
+        found = "MaxCode did not write it" if folder.is_dir() else "no such folder"
+        raise MaxCodeError(str(folder), found, "an output folder of maxcode convert", "run maxcode convert first")
+    return folder.resolve(), json.loads((folder / MARKER).read_text())
+
+
+def _oracle(progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:
+    run_stage(python_module(ORACLE, command, *arguments), progress, name=stage, env=stage_environment())
