@@ -7,8 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 
 KINDS = frozenset(
-    "tensor param buffer module int float bool str none dtype device slice tuple list dict config cache callable class"
-    " unknown".split()
+    {
+        "tensor",
+        "param",
+        "buffer",
+        "module",
+        "int",
+        "float",
+        "bool",
+        "str",
+        "none",
+        "dtype",
+        "device",
+        "slice",
+        "tuple",
+        "list",
+        "dict",
+        "config",
+        "cache",
+        "callable",
+        "class",
+        "unknown",
+    }
 )
 TENSOR_KINDS = frozenset({"tensor", "param", "buffer"})
 _SCALARS = (bool, int, float, str, type(None))

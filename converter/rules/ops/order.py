@@ -1,0 +1,91 @@
+"""Sorting and searching."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from maxcode.converter.arguments import is_true, ndim
+from maxcode.converter.rule import op
+from maxcode.converter.rules.ops.reduction import ValuesAndIndices
+
+_ZERO_D = {"a 0-d array has no axis to sort": lambda input: ndim(input) == 0}
+
+
+@op("torch.topk", "torch.Tensor.topk", limits=_ZERO_D)
+def topk(input, k, dim=-1, largest=True, sorted=True):
+    """The k largest (or smallest) entries along an axis in order, and where they stand; ties by position."""
+    moved = jnp.moveaxis(input, dim, -1)
+    if largest:
+        values, indices = lax.top_k(moved, k)
+    else:
+        indices = jnp.argsort(moved, axis=-1, stable=True)[..., :k]
+        values = jnp.take_along_axis(moved, indices, axis=-1)
+    return ValuesAndIndices(jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices.astype(int), -1, dim))
+
+
+@op("torch.sort", "torch.Tensor.sort", limits=_ZERO_D)
+def sort(input, dim=-1, descending=False, stable=False):
+    """Entries in order along an axis and where they stood; ties by position."""
+    indices = jnp.argsort(input, axis=dim, descending=descending, stable=True)
+    return ValuesAndIndices(jnp.take_along_axis(input, indices, axis=dim), indices)
+
+
+@op("torch.argsort", "torch.Tensor.argsort", limits=_ZERO_D)
+def argsort(input, dim=-1, descending=False, stable=False):
+    return jnp.argsort(input, axis=dim, descending=descending)
+
+
+@op("torch.msort", "torch.Tensor.msort", limits=_ZERO_D)
+def msort(input):
+    return jnp.sort(input, axis=0)
+
+
+@op("torch.kthvalue", "torch.Tensor.kthvalue", limits=_ZERO_D)
+def kthvalue(input, k, dim=-1, keepdim=False):
+    """The k-th smallest entry (from 1) along an axis and where it stands."""
+    indices = jnp.take(jnp.argsort(input, axis=dim), jnp.asarray([k - 1]), axis=dim)
+    values = jnp.take_along_axis(input, indices, axis=dim)
+    return ValuesAndIndices(*((values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))))
+
+
+@op("torch.bucketize", "torch.Tensor.bucketize")
+def bucketize(input, boundaries, *, out_int32=False, right=False):
+    return jnp.searchsorted(boundaries, input, side="right" if right else "left")
+
+
+@op(
+    "torch.searchsorted",
+    when=lambda sorted_sequence: ndim(sorted_sequence) == 1,
+    limits={"a sorter permutation is not converted": lambda sorter: is_true(sorter)},
+)
+def searchsorted_vector(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    return jnp.searchsorted(sorted_sequence, input, side=side or ("right" if right else "left"))
+
+
+@op("torch.searchsorted", limits={"a sorter permutation is not converted": lambda sorter: is_true(sorter)})
+def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
+    """Insertion points of each row's values in the same row of sorted sequences."""
+    side = side or ("right" if right else "left")
+    if sorted_sequence.ndim == 1:
+        return jnp.searchsorted(sorted_sequence, input, side=side)
+    rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
+    found = jax.vmap(lambda row, values: jnp.searchsorted(row, values, side=side))(
+        rows, input.reshape(-1, input.shape[-1])
+    )
+    return found.reshape(input.shape)
+
+
+@op("torch.bincount", "torch.Tensor.bincount", limits={
+    "the length depends on data; give minlength and values below it": lambda minlength: minlength is None,
+})  # fmt: skip
+def bincount(input, weights=None, minlength=0):
+    return jnp.bincount(input, weights, length=minlength)
+
+
+@op(
+    "torch.unique", "torch.Tensor.unique", "torch.unique_consecutive", "torch.Tensor.unique_consecutive",
+    "torch.masked_select", "torch.Tensor.masked_select",
+    limits={"the result's shape depends on data": lambda input: True},
+)  # fmt: skip
+def unique(input, *args, **kwargs):
+    return jnp.unique(input)
