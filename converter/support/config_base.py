@@ -206,14 +206,14 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], **overrides: Any) -> Self:
         """Build from a dictionary of fields; `overrides` win. What `to_dict` wrote under "run" sets run fields."""
-        values = dict(values)
+        values = _decode_floats(dict(values))
         run = values.pop("run", {})
         return cls(**{**values, **run, **overrides})
 
     @classmethod
     def from_json(cls, path: str | Path, **overrides: Any) -> Self:
         """Build from the source's config.json."""
-        return cls.from_dict(_decode_floats(json.loads(Path(path).read_text(encoding="utf-8"))), **overrides)
+        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")), **overrides)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields in the form that `from_dict` reads; run fields that differ from their defaults under "run"."""
