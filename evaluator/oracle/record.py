@@ -9,8 +9,13 @@ from typing import Any
 
 import torch
 
+from maxcode.evaluator.oracle.activations import dtypes, modules
+from maxcode.evaluator.oracle.decode import cache
+from maxcode.evaluator.oracle.describe import facts
+from maxcode.evaluator.oracle.edges import edges
 from maxcode.evaluator.oracle.errors import OracleError
 from maxcode.evaluator.oracle.forward import exact, long, padding, rounded
+from maxcode.evaluator.oracle.learning import gradients, training
 from maxcode.evaluator.oracle.progress import progress
 from maxcode.evaluator.oracle.session import NotApplicableError, Session
 from maxcode.evaluator.oracle.store import Recording, write_json
@@ -21,6 +26,12 @@ SCENARIOS: dict[str, Callable[[Session], Recording]] = {
     "bfloat16": rounded("bfloat16"),
     "long": long,
     "padding": padding,
+    "edges": edges,
+    "cache": cache,
+    "gradients": gradients,
+    "training": training,
+    "modules": modules,
+    "dtypes": dtypes,
 }
 
 
@@ -33,6 +44,7 @@ def record(session: Session, out: Path, scenarios: list[str]) -> dict[str, Any]:
     if unknown := [name for name in scenarios if name not in SCENARIOS]:
         raise OracleError("--scenarios", ", ".join(unknown), f"some of {', '.join(SCENARIOS)}", "correct the option")
     index = _index(out)
+    index["facts"] |= facts(session)
     for done, name in enumerate(scenarios):
         progress("record", name, done, len(scenarios))
         index["facts"]["reasons"].pop(name, None)

@@ -35,6 +35,10 @@ class Recording:
         self.cases.append(record | facts)
         return self.cases[-1]
 
+    def note(self, **facts: Any) -> None:
+        """Adds facts to the scenario's own record."""
+        self._about |= facts
+
     def named(self, prefix: str, tensors: dict[str, Tensor]) -> dict[str, str]:
         """Stores tensors as `<prefix>.<name>`; returns {name: key}."""
         return {name: self.put(f"{prefix}.{name}", tensor) for name, tensor in tensors.items()}

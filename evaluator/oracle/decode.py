@@ -1,0 +1,153 @@
+"""Scenario `cache`: decoding step by step through the source's own cache, and greedy tokens of its `generate`."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from maxcode.evaluator.oracle.describe import logits_name
+from maxcode.evaluator.oracle.flatten import flatten
+from maxcode.evaluator.oracle.lift import computing_in
+from maxcode.evaluator.oracle.sequences import resized, sequence_limit, sequence_shape
+from maxcode.evaluator.oracle.session import NotApplicableError, Session
+from maxcode.evaluator.oracle.store import Recording
+
+PROMPT, STEPS = 11, 24
+AGREES = 1e-8  # float64: a causal model's cached steps equal its full forward to rounding
+
+
+class _Forced(LogitsProcessor):
+    """Makes greedy search choose given tokens, so that `generate` steps through a known sequence."""
+
+    def __init__(self, tokens: Tensor) -> None:
+        self._tokens, self._at = tokens, 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        forced = torch.full_like(scores, -float("inf"))
+        forced.scatter_(1, self._tokens[:, self._at : self._at + 1], 0.0)
+        self._at += 1
+        return forced
+
+
+def cache(session: Session) -> Recording:
+    """One case: prompt, the tokens that follow, full forward over both, PyTorch's cached steps, greedy tokens."""
+    model = session.model("float64")
+    inputs, stepped = decode_inputs(session)
+    tokens = inputs[stepped]
+    steps = tokens.shape[1] - PROMPT
+    full, discrete = session.run("float64", inputs)
+    name = logits_name(model, flatten(full))
+    if name is None:
+        raise NotApplicableError("the output holds no logits over a vocabulary")
+    prompt = inputs | {stepped: tokens[:, :PROMPT]}
+    own = generate(model, prompt, steps, "float64", forced=tokens[:, PROMPT:])
+    error = _error(own["logits"], flatten(full)[name][:, PROMPT - 1 : -1])
+    if error > AGREES:
+        raise NotApplicableError(f"PyTorch's cached steps differ from its full forward by {error:.1e}: not causal")
+    recording = Recording("cache", "decode", "float64")
+    case = recording.case("seed0", prompt, full, length=PROMPT, steps=steps, own_error=error)
+    case["step_inputs"] = {stepped: recording.put("seed0/steps." + stepped, tokens[:, PROMPT:])}
+    case["step_logits"] = recording.put("seed0/step_logits", own["logits"])
+    greedy = generate(model, prompt, min(session.tokens, _room(model)), "float64")
+    case["greedy"] = recording.put("seed0/greedy", greedy["tokens"])
+    case["greedy_gap"] = recording.put("seed0/greedy_gap", _gap(greedy["logits"]))
+    discrete.record_into(recording, case)
+    return recording
+
+
+def decode_inputs(session: Session) -> tuple[dict[str, Any], str]:
+    """Unpadded inputs of prompt and following tokens, and the name of the ids that grow.
+
+    Raises:
+      NotApplicableError: the model generates nothing, or keeps no cache.
+    """
+    model, specs = session.model("float64"), session.specs()
+    shape = sequence_shape(specs)
+    if specs is None or shape is None or not has_cache(model):
+        raise NotApplicableError("the model has no generate() over token ids with a cache")
+    stepped = "decoder_input_ids" if "decoder_input_ids" in specs else "input_ids"
+    specs = {name: spec for name, spec in specs.items() if name not in ("use_cache", "attention_mask")}
+    length = min(PROMPT + STEPS, sequence_limit(model) or PROMPT + STEPS)
+    shape = (specs[stepped]["shape"][0], specs[stepped]["shape"][1])
+    specs = specs | {stepped: resized({stepped: specs[stepped]}, shape, (shape[0], length), None)[stepped]}
+    for name, spec in specs.items():  # companions of the ids, such as token types
+        if isinstance(spec, dict) and tuple(spec.get("shape") or ()) == shape:
+            specs[name] = resized({name: spec}, shape, (shape[0], length), None)[name]
+    inputs = session.made(specs, "float64")
+    if stepped == "decoder_input_ids":
+        inputs[stepped][:, 0] = start_token(model)
+    return inputs, stepped
+
+
+def has_cache(model: nn.Module) -> bool:
+    """Whether `generate` exists for the class and a cache is part of its calls."""
+    can_generate = getattr(model, "can_generate", None)
+    return bool(can_generate and can_generate() and getattr(model, "_supports_cache_class", True))
+
+
+def start_token(model: nn.Module) -> int:
+    """What a decoder begins with; 0 where the configuration says nothing."""
+    for holder in (model.generation_config, model.config):
+        for name in ("decoder_start_token_id", "bos_token_id"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int):
+                return value
+    return 0
+
+
+def generate(
+    model: nn.Module, prompt: dict[str, Any], count: int, dtype: str, forced: Tensor | None = None
+) -> dict[str, Tensor]:
+    """`count` tokens by transformers' own greedy search, never stopping early.
+
+    Returns:
+      tokens [batch, count] and the raw logits [batch, count, vocabulary] that each was chosen from.
+    """
+    processors = LogitsProcessorList([_Forced(forced)] if forced is not None else [])
+    arguments = dict(prompt)
+    if "input_ids" in arguments:
+        arguments["attention_mask"] = torch.ones_like(arguments["input_ids"])
+    with torch.no_grad(), _plain_generation(model), computing_in(dtype):
+        out = model.generate(
+            **arguments,
+            max_new_tokens=count,
+            logits_processor=processors,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+    return {"tokens": out.sequences[:, -count:], "logits": torch.stack(out.logits, dim=1)}
+
+
+@contextlib.contextmanager
+def _plain_generation(model: nn.Module) -> Iterator[None]:
+    """Greedy search without stop tokens or penalties, whatever the checkpoint's generation settings say."""
+    before, start = model.generation_config, start_token(model)
+    model.generation_config = GenerationConfig(
+        do_sample=False,
+        use_cache=True,
+        eos_token_id=None,
+        pad_token_id=0,
+        bos_token_id=start,
+        decoder_start_token_id=start,
+    )
+    try:
+        yield
+    finally:
+        model.generation_config = before
+
+
+def _room(model: nn.Module) -> int:
+    limit = sequence_limit(model)
+    return limit - PROMPT if limit else 1 << 20
+
+
+def _gap(logits: Tensor) -> Tensor:
+    best = logits.topk(2, dim=-1).values
+    return best[..., 0] - best[..., 1]
+
+
+def _error(ours: Tensor, truth: Tensor) -> float:
+    return float((ours - truth).abs().max() / truth.abs().max().clamp_min(1e-300))
