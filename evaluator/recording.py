@@ -9,103 +9,86 @@ import numpy as np
 
 from maxcode.evaluator.tensors import TensorFile
 
-_SEQUENCES = {"list": list, "tuple": tuple}
-
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One set of inputs and what PyTorch made of it; `scenario` is the JSON of the whole file."""
+    """One set of inputs and what PyTorch made of it."""
 
-    id: str
     record: dict[str, Any]
-    scenario: dict[str, Any]
     tensors: TensorFile
+    complex_keys: frozenset[str] = frozenset()
+
+    @property
+    def id(self) -> str:
+        return self.record["id"]
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The call's arguments by name, arrays as numpy, containers as the source had them."""
-        constants = self.record.get("constants", {})
-        sketches = self.record.get("inputs", {})
-        built = {name: self._tree(sketch, f"in.{name}") for name, sketch in sketches.items() if name not in constants}
-        return built | constants
+        """The call's arguments by name, arrays as numpy."""
+        return self.tree(self.record["inputs"])
 
-    def _tree(self, sketch: Any, key: str) -> Any:
-        if not isinstance(sketch, dict):
-            return sketch
-        if "items" not in sketch:
-            return self.array(key)
-        items = {name: self._tree(item, f"{key}.{name}") for name, item in sketch["items"].items()}
-        return _SEQUENCES[sketch["type"]](items.values()) if sketch["type"] in _SEQUENCES else items
+    def tree(self, node: Any) -> Any:
+        """`node` with every `{"$tensor": key}` replaced by the array."""
+        if isinstance(node, dict):
+            return (
+                self.read(node["$tensor"]) if set(node) == {"$tensor"} else {k: self.tree(v) for k, v in node.items()}
+            )
+        return [self.tree(v) for v in node] if isinstance(node, list) else node
 
-    def section(self, name: str) -> dict[str, np.ndarray]:
-        """The arrays `<name>.<x>` of this case by x."""
-        start = self._key(f"{name}.")
-        found = [key for key in self.tensors.names() if key.startswith(start)]
-        return {key.removeprefix(start): self._read(key) for key in found}
+    def named(self, field: str) -> dict[str, np.ndarray]:
+        """The arrays of a {name: key} field; names whose key is null are left out."""
+        return {name: self.read(key) for name, key in self.record.get(field, {}).items() if key is not None}
 
     @property
     def outputs(self) -> dict[str, np.ndarray]:
-        return self.section("out")
+        return self.named("outputs")
 
-    def array(self, key: str) -> np.ndarray:
-        """One array of this case. Raises KeyError with the file's name when it is not recorded."""
-        return self._read(self._key(key))
+    def get(self, field: str) -> np.ndarray | None:
+        """The array of a field that holds a key, or None where the case has no such field."""
+        key = self.record.get(field)
+        return None if key is None else self.read(key)
 
-    def get(self, key: str) -> np.ndarray | None:
-        return self.array(key) if self._key(key) in self.tensors else None
+    def array(self, field: str) -> np.ndarray:
+        """The same where the field must be there. Raises KeyError."""
+        return self.read(self.record[field])
 
-    def _key(self, key: str) -> str:
-        return f"{self.id}/{key}" if self.id else key
-
-    def _read(self, key: str) -> np.ndarray:
+    def read(self, key: str) -> np.ndarray:
         value = self.tensors[key]
-        if key in self.scenario.get("complex", ()):  # stored as [..., 2] reals
-            return value[..., 0] + 1j * value[..., 1]
-        return value
+        return value[..., 0] + 1j * value[..., 1] if key in self.complex_keys else value
 
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
     name: str
-    dtype: str
     record: dict[str, Any]
     cases: tuple[Case, ...]
 
-    def case(self, name: str) -> Case | None:
-        return next((case for case in self.cases if case.id == name), None)
-
 
 class Recordings:
-    """The oracle's folder of recorded scenarios."""
+    """The oracle's folder: `facts` about the source model and the recorded scenarios."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        if not any(self.folder.glob("*.json")):
-            raise FileNotFoundError(f"{folder}: no recordings there; record the oracle first")
-
-    def why_not(self, name: str, dtype: str = "float64") -> str | None:
-        """Why there is nothing to compare with (None when there is)."""
-        path = self.folder / f"{name}.{dtype}.json"
-        if not path.exists():
-            return f"the oracle recorded no {name!r} in {dtype}"
-        record = json.loads(path.read_text())
-        return None if record.get("applies", True) else record.get("reason") or "the oracle says so without a reason"
+        index = self.folder / "index.json"
+        if not index.exists():
+            raise FileNotFoundError(f"{index}: not there; record the oracle first")
+        self.index = json.loads(index.read_text())
+        if self.index.get("format") != 1:
+            raise ValueError(f"{index}: format {self.index.get('format')!r}, expected 1; record again")
+        self.facts: dict[str, Any] = self.index.get("facts", {})
 
     def __contains__(self, name: str) -> bool:
-        return self.why_not(*_split(name)) is None
+        return name in self.index["scenarios"]
 
-    def get(self, name: str, dtype: str = "float64") -> Scenario:
-        """Raises KeyError with the reason when it was not recorded or does not apply."""
-        if reason := self.why_not(name, dtype):
-            raise KeyError(f"{self.folder}: {reason}")
-        record = json.loads((self.folder / f"{name}.{dtype}.json").read_text())
-        if record.get("format", 1) != 1:
-            raise ValueError(f"{self.folder}: {name}.{dtype} has format {record['format']!r}, expected 1; record again")
-        tensors = TensorFile(self.folder / f"{name}.{dtype}.safetensors")
-        cases = tuple(Case(case, about, record, tensors) for case, about in record["cases"].items())
-        return Scenario(name, dtype, record, cases)
+    def reason(self, name: str) -> str | None:
+        """Why the oracle says that a scenario does not apply; None when it said nothing."""
+        return self.facts.get("reasons", {}).get(name)
 
-
-def _split(name: str) -> tuple[str, str]:
-    scenario, _, dtype = name.partition(".")
-    return scenario, dtype or "float64"
+    def get(self, name: str) -> Scenario:
+        """Raises KeyError when the oracle did not record it."""
+        if name not in self:
+            raise KeyError(f"{self.folder}: no scenario {name!r}, recorded are {self.index['scenarios']}")
+        record = json.loads((self.folder / f"{name}.json").read_text())
+        tensors = TensorFile(self.folder / f"{name}.safetensors")
+        keys = frozenset(record.get("complex", ()))
+        return Scenario(name, record, tuple(Case(case, tensors, keys) for case in record["cases"]))

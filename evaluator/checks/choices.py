@@ -44,8 +44,7 @@ class Replay:
 
 def recorded_choices(case: Case) -> list[jax.Array]:
     """Indices of every recorded choice in call order."""
-    found = case.section("choice")
-    return [jnp.asarray(found[f"{n}.indices"]) for n in range(len(case.record.get("choices", ())))]
+    return [jnp.asarray(case.read(choice["indices"])) for choice in case.record.get("choices", ())]
 
 
 @contextlib.contextmanager

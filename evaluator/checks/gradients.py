@@ -42,10 +42,10 @@ def gradients(context: Context) -> Check:
     model = context.package.build(**context.package.overrides("float64"))
     graph, params, rest = nnx.split(model, nnx.Param, ...)
     traced, static = split_static(accepted(model, case.inputs))
-    weights = {name: jnp.asarray(weight) for name, weight in case.section("weight").items()}
+    weights = {name: jnp.asarray(weight) for name, weight in case.named("loss_weights").items()}
     function = jax.jit(jax.value_and_grad(loss_function(graph, static, weights), has_aux=True))
     (loss, _), grads = function(params, rest, to_jax(traced))
-    expected_loss = float(case.array("loss.value"))
+    expected_loss = float(case.array("loss"))
     loss_error = abs(float(loss) - expected_loss) / max(abs(expected_loss), 1e-30)
     found = _gradient_errors(context, case, nnx.merge(graph, grads, rest))
     name = max(found, key=lambda n: found[n])
@@ -56,8 +56,7 @@ def gradients(context: Context) -> Check:
 
 def _gradient_errors(context: Context, case: Case, gradient_model: nnx.Module) -> dict[str, float]:
     """Error per parameter of the source; where a stored tensor is only a part of one, that part is compared."""
-    expected = case.section("grad")
-    names = case.record.get("parameters") or case.scenario.get("parameters") or list(expected)
+    expected, names = case.named("gradients"), list(case.record["gradients"])
     largest = max((float(np.abs(g).max(initial=0.0)) for g in expected.values()), default=0.0)
     errors: dict[str, float] = {}
     for row in Row.all(context.package.weight_map()):

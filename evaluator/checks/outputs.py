@@ -29,26 +29,25 @@ def compare_outputs(
     actual: dict[str, np.ndarray],
     expected: dict[str, np.ndarray],
     counts: np.ndarray | None = None,
+    counted: list[str] | None = None,
+    logits: str | None = None,
 ) -> Outcome:
     """The worst output. A name on one side only is an infinite error: the structures differ.
 
-    `counts` [batch, positions] masks outputs that have these leading axes.
+    `counts` [batch, positions] masks the outputs named in `counted`. KL and top-1 are of the output `logits`.
     """
     if missing := sorted(set(expected) ^ set(actual)):
         side = "the package does not give" if missing[0] in expected else "only the package gives"
         return Outcome(Difference(np.inf, reason=f"{side} the outputs {missing}"), missing[0])
     if not expected:
         return Outcome(Difference(np.inf, reason="neither side gives any output"), "")
-    found = {n: difference(actual[n], expected[n], _mask(expected[n], counts)) for n in expected}
+    masks = dict.fromkeys(counted or (), counts)
+    found = {n: difference(actual[n], expected[n], masks.get(n)) for n in expected}
     name = max(found, key=lambda n: (found[n].error, n))
     kl = top1 = None
-    if LOGITS in expected and expected[LOGITS].ndim > 1 and np.isfinite(found[LOGITS].error):
-        kl, top1 = kl_and_top1(actual[LOGITS], expected[LOGITS], _mask(expected[LOGITS], counts))
+    if logits in expected and np.isfinite(found[logits].error):
+        kl, top1 = kl_and_top1(actual[logits], expected[logits], masks.get(logits))
     return Outcome(found[name], name, kl, top1)
-
-
-def _mask(array: np.ndarray, counts: np.ndarray | None) -> np.ndarray | None:
-    return counts if counts is not None and array.shape[: counts.ndim] == counts.shape else None
 
 
 def worst(outcomes: dict[str, Outcome]) -> tuple[str, Outcome]:

@@ -12,6 +12,7 @@ from maxcode.evaluator.package import Package
 from maxcode.evaluator.recording import Recordings, Scenario
 from maxcode.evaluator.verdict import Check
 
+Function = Callable[..., Check]
 REGISTRY: dict[str, "Entry"] = {}
 
 
@@ -35,13 +36,13 @@ class Context:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     evidence: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def scenario(self, name: str, dtype: str = "float64") -> Scenario:
-        """The recorded scenario; NotApplicable with the oracle's reason, NotRun when it was not recorded."""
-        if not (self.oracle.folder / f"{name}.{dtype}.json").exists():
-            raise NotRun(self.oracle.why_not(name, dtype))
-        if reason := self.oracle.why_not(name, dtype):
+    def scenario(self, name: str) -> Scenario:
+        """The recorded scenario; NotApplicable with the oracle's reason, NotRun when it was not asked for."""
+        if name in self.oracle:
+            return self.oracle.get(name)
+        if reason := self.oracle.reason(name):
             raise NotApplicable(reason)
-        return self.oracle.get(name, dtype)
+        raise NotRun(f"the oracle recorded no {name!r} scenario; record it")
 
     def save_evidence(self, name: str, value: Any) -> None:
         self.evidence[name] = value
@@ -63,7 +64,7 @@ def check(
 ) -> Callable[[Callable[[Context], Check]], Callable[[Context], Check]]:
     """Register a check function under `name`."""
 
-    def register(function: Callable[[Context], Check]) -> Callable[[Context], Check]:
+    def register(function: Function) -> Function:
         if name in REGISTRY:
             raise ValueError(
                 f"check {name!r} is defined twice: {REGISTRY[name].function.__module__}, {function.__module__}"

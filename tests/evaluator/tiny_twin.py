@@ -131,25 +131,31 @@ def ids(seed, *shape):
 class Writer:
     """One scenario's two files."""
 
-    def __init__(self, folder, scenario, dtype="float64", **about):
-        self.folder, self.stem = Path(folder), f"{scenario}.{dtype}"
-        self.about = {"format": 1, "scenario": scenario, "dtype": dtype, "applies": True, "cases": {}, **about}
-        self.tensors = {}
+    def __init__(self, folder, name, kind, dtype="float64"):
+        self.folder, self.name, self.tensors, self.cases = Path(folder), name, {}, []
+        self.about = {"format": 1, "name": name, "kind": kind, "dtype": dtype, "lifted": dtype == "float64"}
 
-    def case(self, inputs, outputs, name="", sections=None, **record):
-        sketch = {k: {"shape": list(v.shape), "dtype": str(v.dtype)[6:]} for k, v in inputs.items()}
-        self.about["cases"][name] = {"constants": {}, "inputs": sketch, **record}
-        for section, values in {"in": inputs, "out": outputs, **(sections or {})}.items():
-            for key, value in values.items():
-                self.tensors[f"{name}/{section}.{key}" if name else f"{section}.{key}"] = (
-                    value.detach().clone().contiguous()
-                )
-        return self
+    def put(self, key, value):
+        self.tensors[key] = value.detach().clone().contiguous()
+        return key
+
+    def named(self, prefix, values):
+        return {name: self.put(f"{prefix}.{name}", value) for name, value in values.items()}
+
+    def tree(self, prefix, values):
+        return {name: {"$tensor": self.put(f"{prefix}.{name}", value)} for name, value in values.items()}
+
+    def case(self, name, inputs, outputs=None, **facts):
+        record = {"id": name, "inputs": self.tree(f"{name}/in", inputs), **facts}
+        if outputs is not None:
+            record["outputs"] = self.named(f"{name}/out", outputs)
+        self.cases.append(record)
+        return record
 
     def write(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        save_file(self.tensors, self.folder / f"{self.stem}.safetensors")
-        (self.folder / f"{self.stem}.json").write_text(json.dumps(self.about))
+        save_file(self.tensors, self.folder / f"{self.name}.safetensors")
+        (self.folder / f"{self.name}.json").write_text(json.dumps(self.about | {"cases": self.cases}))
 
 
 def record(folder: Path) -> None:
@@ -158,16 +164,39 @@ def record(folder: Path) -> None:
     out = folder / "oracle"
     exact, inputs = make(), {"input_ids": ids(1, 2, 12)}
     with torch.no_grad():
-        Writer(out, "forward").case(inputs, exact(**inputs)).write()
-        long = {"input_ids": ids(2, 1, 520)}
-        Writer(out, "long").case(long, exact(**long)).write()
+        for name, cases in {
+            "exact": {"seed0": inputs, "other": {"input_ids": ids(6, 3, 17)}},
+            "long": {"seed0": {"input_ids": ids(2, 1, 520)}},
+            "edges": {"one token": {"input_ids": ids(3, 2, 1)}, "last id": {"input_ids": torch.full((1, 9), 36)}},
+        }.items():
+            writer = Writer(out, name, "forward")
+            for case, given in cases.items():
+                writer.case(case, given, exact(**given), ties=False)
+            writer.write()
         record_padding(out, exact)
         record_cache(out, exact)
         record_modules(out, exact, inputs)
         for dtype in ("float32", "bfloat16"):
-            record_low(out, dtype, inputs)
+            record_low(out, dtype)
     record_gradients(out, inputs)
     record_training(out, inputs)
+    facts = {
+        "logits": "logits",
+        "vocab_size": 37,
+        "cache": True,
+        "sequence": ["input_ids"],
+        "padding": True,
+        "dropout": False,
+    }
+    facts |= {
+        "batch_norm": False,
+        "trainable": True,
+        "embeds": "inputs_embeds",
+        "max_positions": None,
+        "token_limit": 37,
+    }
+    index = {"format": 1, "scenarios": sorted(p.stem for p in out.glob("*.json")), "facts": facts | {"reasons": {}}}
+    (out / "index.json").write_text(json.dumps(index | {"versions": {}}))
 
 
 def write_source(folder):
@@ -187,12 +216,14 @@ def write_source(folder):
 
 
 def record_padding(out, model):
-    writer = Writer(out, "padding")
+    writer = Writer(out, "padding", "forward")
     for side in ("right", "left"):
         mask = torch.ones(2, 10, dtype=torch.int64)
         mask[1, slice(7, None) if side == "right" else slice(0, 3)] = 0
         inputs = {"input_ids": ids(3, 2, 10), "attention_mask": mask}
-        writer.case(inputs, model(**inputs), side, {"count": {"mask": mask.bool()}})
+        outputs = model(**inputs)
+        record = writer.case(side, inputs, outputs, counted=list(outputs))
+        record["counts"] = writer.put(f"{side}/counts", mask.bool())
     writer.write()
 
 
@@ -201,87 +232,99 @@ def record_cache(out, model):
     greedy = prompt
     for _ in range(8):
         greedy = torch.cat((greedy, model(greedy)["logits"][:, -1:].argmax(-1)), 1)
-    outputs = model(torch.cat((prompt, rest), 1))
-    sections = {"step": {"input_ids": rest}, "greedy": {"tokens": greedy[:, 6:]}}
-    Writer(out, "cache").case({"input_ids": prompt}, outputs, "", sections).write()
+    writer = Writer(out, "cache", "decode")
+    record = writer.case("seed0", {"input_ids": prompt}, model(torch.cat((prompt, rest), 1)), length=6, steps=5)
+    record["step_inputs"] = writer.named("seed0/steps", {"input_ids": rest})
+    record["greedy"] = writer.put("seed0/greedy", greedy[:, 6:])
+    writer.write()
 
 
-def record_modules(out, model, inputs):
+def hooked_calls(model, inputs):
+    """Every module call in the order in which it ends."""
     calls = []
 
     def hook(name):
-        return lambda module, args, output: calls.append((name, module, output))
+        def called(module, args, output):
+            outputs = output if isinstance(output, dict) else {"output": output}
+            calls.append((name, type(module).__name__, {k: v.clone() for k, v in outputs.items()}))
+
+        return called
 
     handles = [m.register_forward_hook(hook(n)) for n, m in model.named_modules()]
     model(**inputs)
-    flat = [(n, m, o if isinstance(o, dict) else {"output": o}) for n, m, o in calls]
-    record_calls(out, "float64", flat, inputs)
     for handle in handles:
         handle.remove()
-    low = make(torch.bfloat16)
-    calls.clear()
-    handles = [m.register_forward_hook(hook(n)) for n, m in low.named_modules()]
-    low(**inputs)
-    record_calls(out, "bfloat16", [(n, m, o if isinstance(o, dict) else {"output": o}) for n, m, o in calls], inputs)
+    return calls
 
 
-def record_calls(out, dtype, calls, inputs):
-    modules, sections = [], {"module": {}}
-    for number, (name, module, outputs) in enumerate(calls):
-        entry = {"fqn": name, "class": type(module).__name__, "file": "tiny.py", "line": 1, "outputs": list(outputs)}
-        entry["dtypes"] = {k: str(v.dtype)[6:] for k, v in outputs.items()}
-        modules.append(entry)
-        if dtype == "float64":
-            sections["module"] |= {f"{number}.{k}": v for k, v in outputs.items()}
-    Writer(out, "modules", dtype).case(inputs, {}, "", sections, modules=modules).write()
+def record_modules(out, model, inputs):
+    for name, dtype, calls in (
+        ("modules", "float64", hooked_calls(model, inputs)),
+        ("dtypes", "bfloat16", hooked_calls(make(torch.bfloat16), inputs)),
+    ):
+        writer, modules = Writer(out, name, "modules", dtype), []
+        for number, (fqn, cls, outputs) in enumerate(calls):
+            entry = {"fqn": fqn, "call": 0, "class": f"tiny.{cls}", "file": "tiny.py", "line": 1}
+            if dtype == "float64":
+                entry["outputs"] = writer.named(f"seed0/{number}", outputs)
+            else:
+                entry["dtypes"] = {k: str(v.dtype)[6:] for k, v in outputs.items()}
+            modules.append(entry)
+        writer.case("seed0", inputs, modules=modules)
+        writer.write()
+    make()  # lift again
 
 
-def record_low(out, dtype, inputs):
-    low, worst = make(getattr(torch, dtype)), {}
+def record_low(out, dtype):
+    writer = Writer(out, dtype, "forward", dtype)
     for seed in range(4):
-        batch = inputs if seed == 0 else {"input_ids": ids(10 + seed, 2, 12)}
-        WIDE["float32"] = torch.float32
-        rounded = low(**batch)
-        exact = make()(**batch)
-        for name, value in exact.items():
-            error = float((rounded[name].double() - value).abs().max() / value.abs().max())
-            worst[name] = max(worst.get(name, 0.0), error)
-    WIDE["float32"] = torch.float32
-    own = {"worst": worst, "seeds": 4, "flips": 0, "choices": 0}
-    Writer(out, "forward", dtype, own_error=own).case(inputs, low(**inputs)).write()
+        inputs = {"input_ids": ids(10 + seed, 2, 12)}
+        truth = make()(**inputs)
+        outputs = make(getattr(torch, dtype))(**inputs)
+        record = writer.case(f"seed{seed}", inputs, outputs)
+        record["truth"] = writer.named(f"seed{seed}/truth", truth)
+    writer.write()
 
 
 def loss_of(outputs, weights):
     return sum((outputs[name] * weight).mean() for name, weight in weights.items())
 
 
+def loss_weights(outputs, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {n: torch.randn(v.shape, generator=generator, dtype=v.dtype) for n, v in outputs.items()}
+
+
 def record_gradients(out, inputs):
     model = make()
     outputs = model(**inputs)
-    generator = torch.Generator().manual_seed(7)
-    weights = {n: torch.randn(v.shape, generator=generator, dtype=v.dtype) for n, v in outputs.items()}
+    weights = loss_weights(outputs, 7)
     loss = loss_of(outputs, weights)
     loss.backward()
-    grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    sections = {"weight": weights, "loss": {"value": loss}, "grad": grads}
-    parameters = [n for n, _ in model.named_parameters()]
-    Writer(out, "gradients").case(inputs, {}, "", sections, parameters=parameters).write()
+    writer = Writer(out, "gradients", "gradients")
+    record = writer.case("seed0", inputs, outputs)
+    record["loss"] = writer.put("seed0/loss", loss)
+    record["loss_weights"] = writer.named("seed0/loss_weights", weights)
+    record["gradients"] = writer.named("seed0/grad", {n: p.grad for n, p in model.named_parameters()})
+    writer.write()
 
 
 def record_training(out, inputs, steps=20):
     model = make()
-    settings = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
-    optimizer = torch.optim.AdamW(model.parameters(), **settings)
-    generator = torch.Generator().manual_seed(8)
-    weights = {n: torch.randn(v.shape, generator=generator, dtype=v.dtype) for n, v in model(**inputs).items()}
-    batches, losses = {}, []
-    for step in range(steps):
-        batch = {"input_ids": ids(100 + step, 2, 12)}
-        batches[f"{step}.input_ids"] = batch["input_ids"]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    settings = {"learning_rate": 1e-3, "b1": 0.9, "b2": 0.95, "eps": 1e-8, "weight_decay": 0.1}
+    weights = loss_weights(model(**inputs), 8)
+    writer, losses = Writer(out, "training", "training"), []
+    batches = [{"input_ids": ids(100 + step, 2, 12)} for step in range(steps)]
+    for batch in batches:
         loss = loss_of(model(**batch), weights)
         losses.append(loss.detach())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    sections = {"batch": batches, "weight": weights, "losses": {"value": torch.stack(losses)}}
-    Writer(out, "training").case(inputs, {}, "", sections, optimizer=settings).write()
+    record = writer.case("seed0", batches[0], optimizer=settings, dropout_off=True)
+    record["batches"] = [writer.tree(f"seed0/batch{i}", batch) for i, batch in enumerate(batches)]
+    record["loss_weights"] = writer.named("seed0/loss_weights", weights)
+    record["losses"] = writer.put("seed0/losses", torch.stack(losses))
+    record["buffers"] = {}
+    writer.write()
