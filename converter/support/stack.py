@@ -106,9 +106,9 @@ class LayerStack(Module):
         """Run `carry = step(i, layer, *carry)` for the layers from `start` to `stop`.
 
         Returns the carry: one value, or a tuple as given. With `collect`, the step returns (carry, extra) and the
-        result is (carry, [extra of each layer]). `i` is an int; layers that share a body see the number of the first of them,
-        so what the step reads by `i` must be told by `key(i)`. `cache` is opened layer by layer (docs of cache.py).
-        Each layer draws dropout from its own key.
+        result is (carry, [extra of each layer]). `i` is an int; layers that share a body see the number of the first of
+        them, so what the step reads by `i` must be told by `key(i)`. `cache` is opened layer by layer (its protocol:
+        open, bound, close, recorded; see cache.py). Each layer draws dropout from its own key.
         """
         stop = self.length if stop is None else min(stop, self.length)
         return Run(self, step, cache, collect).all(carry, start, stop, key)
