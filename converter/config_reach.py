@@ -56,13 +56,16 @@ class Collector:
             return
         self._seen.add((file.module, name))
         node = file.definitions[name]
-        if isinstance(node, ast.ClassDef):
-            self._reach_class(file, node, is_config)
-        else:
+        if not isinstance(node, ast.ClassDef):
             self._names(file, _use_standard_logging(node))
+            self.reached.order.append((file, node))
+            return
+        self._class_level(file, node, is_config)
         self.reached.order.append((file, node))
+        for method in (s for s in node.body if isinstance(s, ast.FunctionDef)):
+            self._names(file, method)  # run later, so what they use may stand below
 
-    def _reach_class(self, file: SourceFile, node: ast.ClassDef, is_config: bool) -> None:
+    def _class_level(self, file: SourceFile, node: ast.ClassDef, is_config: bool) -> None:
         for base in node.bases:
             self._names(file, base)
         bases = {ast.unparse(base).split(".")[-1] for base in node.bases}
@@ -72,7 +75,8 @@ class Collector:
         for statement in node.body:
             if any(isinstance(t, ast.Name) and t.id in _NESTED for t in targets(statement)):
                 self._nested(file, statement)
-            self._names(file, statement)
+            if not isinstance(statement, ast.FunctionDef):
+                self._names(file, statement)
 
     def _names(self, file: SourceFile, node: ast.AST) -> None:
         for name in _used_names(node):
@@ -125,14 +129,15 @@ class Collector:
         """Put the classes that can occur in place of the framework's choice by type."""
         if not isinstance(statement.value, ast.Dict):
             return
-        for key, value in zip(statement.value.keys, statement.value.values):
+        values = statement.value.values
+        for position, (key, value) in enumerate(zip(statement.value.keys, values)):
             if key is None or _CLASS_BY_TYPE not in ast.unparse(value):
                 continue
             defaults = [k.value.value for k in getattr(value, "keywords", []) if k.arg == "model_type"]
             kinds = sorted({*defaults, *_types_at(self.resolved, key.value)})
             classes = [self._class_of_type(file, kind) for kind in kinds]
             table = ast.Dict([ast.Constant(kind) for kind in kinds], [ast.Name(name) for name in classes])
-            _Replace(_CLASS_BY_TYPE, table).visit(statement.value)
+            values[position] = _Replace(_CLASS_BY_TYPE, table).visit(value)
 
     def _use_table(self, file: SourceFile) -> None:
         self.reached.uses_table = True

@@ -5,9 +5,11 @@ change lists and dictionaries in place; when it returns, the values are checked 
 lists become `FrozenList`, dictionaries `FrozenDict`, and assignment raises.
 """
 
+import contextlib
 import copy
 import dataclasses
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
@@ -50,19 +52,26 @@ class FrozenDict(dict):
     update = setdefault = pop = popitem = clear = _refuse
 
 
-def freeze(value: Any) -> Any:
-    """`value` with every list, dictionary and set inside replaced by an immutable, hashable one."""
+def freeze(value: Any, run: Mapping[str, Any] | None = None) -> Any:
+    """`value` with every list, dictionary and set inside replaced by an immutable, hashable one.
+
+    Configurations inside take the run fields `run` and are frozen in place.
+    """
+    if isinstance(value, Config):
+        value._finish(run)
+        return value
     if isinstance(value, dict):
-        return FrozenDict((key, freeze(item)) for key, item in value.items())
-    if isinstance(value, list):
-        return FrozenList(map(freeze, value))
-    if isinstance(value, tuple):
-        return tuple(map(freeze, value))
+        return FrozenDict((key, freeze(item, run)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        kind = FrozenList if isinstance(value, list) else tuple
+        return kind(freeze(item, run) for item in value)
     return frozenset(value) if isinstance(value, set) else value
 
 
 def thaw(value: Any) -> Any:
-    """A copy of `value` with plain lists and dictionaries; the inverse of `freeze`."""
+    """A copy of `value` that can be changed; the inverse of `freeze`."""
+    if isinstance(value, Config):
+        return value._draft()
     if isinstance(value, dict):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -79,8 +88,9 @@ def config_class(cls: Class) -> Class:
     cls = dataclasses.dataclass(frozen=True, init=False, eq=False, kw_only=True)(cls)
     # instead of dataclass's own, which would forbid assignments in __post_init__ too
     cls.__setattr__, cls.__delattr__ = _set_while_building, _delete_while_building
-    for name in cls.attribute_map:
-        setattr(cls, name, _alias(name))
+    for name, target in cls.attribute_map.items():
+        if name != target:
+            setattr(cls, name, _alias(name))
     return cls
 
 
@@ -94,6 +104,20 @@ def _delete_while_building(self, name: str) -> None:
     if vars(self).get("_frozen"):
         raise dataclasses.FrozenInstanceError(f"cannot delete {name!r}")
     object.__delattr__(self, self.attribute_map.get(name, name))
+
+
+_depth = threading.local()
+
+
+@contextlib.contextmanager
+def _building() -> Iterator[bool]:
+    """Yields whether no other configuration is under construction around this one."""
+    outer = getattr(_depth, "value", 0)
+    _depth.value = outer + 1
+    try:
+        yield outer == 0
+    finally:
+        _depth.value = outer
 
 
 def _alias(name: str) -> property:
@@ -123,12 +147,14 @@ class Config:
     scan_layers: bool = True
     remat_policy: str = "none"  # none | full | minimal
     attention: str = "eager"  # eager (the source's own) | dot_product
-    experts: str = "ragged"  # ragged | dense
+    experts: str = "auto"  # auto | ragged | blocked | dense
 
     def __init__(self, **values: Any):
         for field in dataclasses.fields(self):
             if field.name in values:
                 value = thaw(values.pop(field.name))
+                if isinstance(value, dict) and _is_config_class(field.default_factory):
+                    value = field.default_factory(**value)
             elif field.default_factory is not dataclasses.MISSING:
                 value = field.default_factory()
             elif field.default is not dataclasses.MISSING:
@@ -136,10 +162,12 @@ class Config:
             else:
                 raise TypeError(f"{type(self).__name__} needs a value for {field.name!r}")
             setattr(self, field.name, value)
-        self.__post_init__(**values)
+        with _building() as is_outermost:
+            self.__post_init__(**values)
         for check in self._checks():
             check()
-        self._finish()
+        if is_outermost:  # until then a configuration may change those that it holds
+            self._finish()
 
     def __post_init__(self, **unknown: Any):
         if unknown:
@@ -149,14 +177,13 @@ class Config:
     def _checks(self) -> Iterator[Callable[[], None]]:
         return (getattr(self, name) for name in dir(type(self)) if name.startswith("validate_"))
 
-    def _finish(self) -> None:
-        """Hand the run fields down to sub-configurations and freeze."""
-        run = self.run_fields()
-        for name, value in vars(self).items():
-            if isinstance(value, Config) and value.run_fields() != run:
-                value = value.replace(**{key: item for key, item in run.items() if value.run_fields()[key] != item})
-            self.__dict__[name] = freeze(value)
-        self.__dict__["_frozen"] = True
+    def _finish(self, run: Mapping[str, Any] | None = None) -> None:
+        """Freeze, and hand the run fields down to the configurations inside."""
+        if not vars(self).get("_frozen"):
+            self.__dict__.update(run or {})
+            run = self.run_fields()
+            self.__dict__.update({name: freeze(value, run) for name, value in vars(self).items()})
+            self.__dict__["_frozen"] = True
 
     def run_fields(self) -> dict[str, Any]:
         """The fields that say how to run, not what the model is."""
@@ -180,7 +207,9 @@ class Config:
     def _draft(self) -> Self:
         """A copy that can still be written, with plain lists and dictionaries."""
         new = object.__new__(type(self))
-        new.__dict__.update({name: thaw(value) for name, value in self._state().items()})
+        new.__dict__.update(
+            {name: thaw(value) for name, value in vars(self).items() if name not in ("_frozen", "_hash")}
+        )
         return new
 
     def replace(self, **changes: Any) -> Self:
@@ -227,6 +256,10 @@ class Config:
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
+
+
+def _is_config_class(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Config)
 
 
 RUN_FIELDS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Config)}

@@ -94,6 +94,12 @@ class PreTrainedConfig(RopeConfig, Config):
     label2id: dict[str, int] | None = None
     problem_type: str | None = None
 
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        specs = vars(cls).get("sub_configs_defaults", {}).items()
+        if specs:
+            cls.sub_configs_defaults = {k: v if isinstance(v, SubConfigSpec) else SubConfigSpec(v) for k, v in specs}
+
     def __init__(self, **values: Any):
         if values.get("dtype") is None:
             values.pop("dtype", None)
@@ -101,7 +107,6 @@ class PreTrainedConfig(RopeConfig, Config):
 
     def __post_init__(self, **kwargs: Any):
         for key, spec in self.sub_configs_defaults.items():
-            spec = spec if isinstance(spec, SubConfigSpec) else SubConfigSpec(spec)
             if getattr(self, key) is not None or not spec.optional:
                 setattr(self, key, spec.create(key, getattr(self, key)))
         self._set_labels(kwargs.get("num_labels"))
@@ -123,7 +128,8 @@ class PreTrainedConfig(RopeConfig, Config):
 
     def _set_labels(self, num_labels: int | None) -> None:
         if self.id2label is None:
-            self.num_labels = 2 if num_labels is None else num_labels
+            given = self.num_labels if num_labels is None else num_labels
+            self.num_labels = 2 if given is None else given
         else:
             self.id2label = {int(key): value for key, value in self.id2label.items()}
         if self.problem_type == "single_label_classification" and self.num_labels == 1:
@@ -228,6 +234,12 @@ class PreTrainedConfig(RopeConfig, Config):
                 setattr(new, names.get(key, key[len(prefix) + 1 :]), thaw(value))
         new._finish()
         return new
+
+    def validate_architecture(self) -> None:
+        """Heads that fill the embedding; subclasses check more."""
+        sizes = [getattr(self, name, None) for name in ("head_dim", "num_heads", "embed_dim")]
+        if None not in sizes and sizes[0] * sizes[1] != sizes[2]:
+            raise ValueError(f"embed_dim is {sizes[2]}, not head_dim {sizes[0]} times num_heads {sizes[1]}")
 
     def validate_layer_type(self) -> None:
         """One layer type per layer."""
