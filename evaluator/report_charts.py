@@ -101,7 +101,7 @@ def histogram(name: str, data: Mapping[str, Any], width: int = 440, height: int 
         for i, count in enumerate(counts)
     ]
     every = max(1, math.ceil(len(edges) / 7))
-    ticks = [{"x": i * step, "text": _text(edges[i])} for i in range(0, len(edges), every)]
+    ticks = [{"x": i * step, "text": f"{edges[i]:.0e}"} for i in range(0, len(edges), every)]
     return {"name": name, "bars": bars, "ticks": ticks, "width": width, "height": height, "total": sum(counts)}
 
 

@@ -41,7 +41,7 @@ def plan(target: Target, options: ConvertOptions, progress: Progress) -> Record:
         conversion = _convert(run, options, progress)
         record = empty_record("gaps" if conversion.gaps else "not_shown", target.text)
         return record | {
-            "gaps": as_json(conversion.gaps),
+            "gaps": _gaps(conversion, options),
             "assumptions": as_json(conversion.assumptions),
             "timings": dict(progress.timings),
             "plan": describe(run.read_target(), conversion),
@@ -66,6 +66,15 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
     return record
 
 
+def _gaps(conversion: Any, options: ConvertOptions) -> list[Any]:
+    """The gaps as JSON; the other ways of `--on-gap` come with later releases, and the record says so."""
+    gaps = as_json(conversion.gaps)
+    if options.on_gap != "fail":
+        for gap in gaps:
+            gap["hint"] = f"{gap['hint']} (--on-gap {options.on_gap} is not available in this release)".strip()
+    return gaps
+
+
 def _gates(request: ConvertRequest) -> bool:
     return request.gate and request.weights
 
@@ -79,12 +88,10 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
     record = empty_record(
         "gaps" if conversion.gaps else "not_shown", request.target.text, str(request.output.resolve())
     )
-    record |= {"gaps": as_json(conversion.gaps), "assumptions": as_json(conversion.assumptions)}
-    record["traced"] = as_json(getattr(conversion, "traced", ()))
+    record |= {"gaps": _gaps(conversion, request.options), "assumptions": as_json(conversion.assumptions)}
     if request.weights:
         progress.stage("weights")
-        ledger = stages.convert_weights(run, request.options, conversion, progress)
-        record["weights"] = as_json(ledger)
+        record["weights"] = stages.convert_weights(run, request.options, progress)
     if _gates(request) and not conversion.gaps:
         record |= _gate(run, run.package, request.gate_options, record, progress)
     return record
@@ -149,12 +156,10 @@ def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -
     progress.stage("weights")
     with staged_output(destination, force=force, inputs=(package,)) as staging:
         report = as_json(stages.weights_to_hf(package, staging, progress))
-        packaging.copy_own_files(package, staging)
         packaging.mark(staging, {"kind": "hf", "package": str(package)})
-    different = report.get("different", []) if isinstance(report, dict) else []
-    total = report.get("tensors", 0) if isinstance(report, dict) else 0
-    detail = f"{total} tensors" if not different else f"first different tensor: {different[0]}"
-    check = Check.of("weights", len(different), 0, detail)
+    changed = report["changed"]
+    detail = f"first tensor with other bytes: {changed[0]}" if changed else "every tensor has its source's bytes"
+    check = Check.of("weights", len(changed), 0, detail)
     record = empty_record(decide([check]), str(package), str(destination.resolve()))
     return record | {"checks": [check.to_json()], "timings": dict(progress.timings), "weights": report}
 
@@ -175,13 +180,13 @@ def request_options(output: Path, **choices: Any) -> ConvertOptions:
 
 
 def describe(target: dict[str, Any], conversion: Any) -> Record:
-    """What `maxcode plan` shows: the class, its configuration, the files, and how many definitions go which way."""
+    """What `maxcode plan` shows: the class, its configuration, the files, and the converted classes."""
     return {
         "class": f"{target.get('module') or target.get('path')}:{target.get('class_name')}",
         "config_class": target.get("config_class"),
         "config": target.get("config"),
         "files": {name: text.count("\n") for name, text in sorted(conversion.files.items())},
-        "definitions": as_json(getattr(conversion, "definitions", {})),
+        "classes": as_json(conversion.classes),
     }
 
 

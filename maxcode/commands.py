@@ -35,13 +35,6 @@ class OnGap(str, Enum):  # noqa: UP042 - typer shows the plain value
     agent = "agent"
 
 
-class WeightFormat(str, Enum):  # noqa: UP042
-    """How converted weights are stored."""
-
-    safetensors = "safetensors"
-    orbax = "orbax"
-
-
 class DType(str, Enum):  # noqa: UP042
     """Compute dtypes."""
 
@@ -164,9 +157,6 @@ def convert(
     allow_pickle: AllowPickle = False,
     on_gap: GapChoice = OnGap.fail,
     dtype: Compute = DType.float32,
-    weight_format: Annotated[
-        WeightFormat, typer.Option("--format", help="form of weights/")
-    ] = WeightFormat.safetensors,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="convert the code alone; implies --no-gate")] = False,
     no_gate: Annotated[bool, typer.Option("--no-gate", help="do not check the result; it is then not_shown")] = False,
     tpu: Tpu = False,
@@ -194,7 +184,7 @@ def convert(
             trust_remote_code=trust_remote_code,
         )
         place = output or default_output(asked)
-        options = api.request_options(place, on_gap=on_gap.value, dtype=dtype.value, weight_format=weight_format.value)
+        options = api.request_options(place, on_gap=on_gap.value, dtype=dtype.value)
         request = api.ConvertRequest(
             asked,
             place,

@@ -41,6 +41,10 @@ class Run:
         return self.root / "package"
 
     @property
+    def package_config(self) -> Path:
+        return self.package / "config.json"
+
+    @property
     def oracle(self) -> Path:
         return self.root / "oracle"
 
@@ -62,7 +66,6 @@ class ConvertOptions:
     package_name: str
     on_gap: str = "fail"  # fail | trace | agent
     dtype: str = "float32"
-    weight_format: str = "safetensors"  # safetensors | orbax
 
 
 @dataclass(frozen=True)
@@ -119,26 +122,65 @@ def convert_source(run: Run, options: ConvertOptions, progress: Progress) -> Any
     from maxcode.converter import pipeline
 
     progress.item("read the source")
-    conversion = pipeline.convert(run.read_target(), json.loads(run.facts.read_text()), options)
+    target = run.read_target()
+    conversion = pipeline.convert(target, json.loads(run.facts.read_text()), options.package_name)
     folder = run.package / options.package_name
     for name, text in conversion.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    if not run.package_config.exists():
+        run.package_config.write_text(json.dumps(package_config(target), indent=2) + "\n")
     return conversion
 
 
-def convert_weights(run: Run, options: ConvertOptions, conversion: Any, progress: Progress) -> Any:
-    """Stage 5: weights.json and weights/ beside the package; returns the two-sided ledger."""
-    from maxcode.checkpoint_convert import convert as checkpoint
+def package_config(target: dict[str, Any]) -> dict[str, Any]:
+    """The content of a package's config.json: the source's configuration, or a plain module's named arguments."""
+    if target.get("config") is not None:
+        return target["config"]
+    return target["init"] if isinstance(target.get("init"), dict) else {}
 
-    return checkpoint.convert(
-        run.source,
-        run.package,
-        module_table=conversion.module_table,
-        format=options.weight_format,
-        on_progress=progress.item,
-    )
+
+def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> dict[str, Any]:
+    """Stage 5: weights.json and weights/ beside the package; returns the two-sided ledger as JSON.
+
+    Raises:
+      MaxCodeError: tensors that no rule places, leaves that nothing fills, or damaged files; all of them are listed.
+    """
+    from maxcode.checkpoint_convert import convert as checkpoint
+    from maxcode.checkpoint_convert.mapping import Leaf, build_map
+    from maxcode.checkpoint_convert.source_tensors import SourceTensors
+    from maxcode.converter.support.tensor_files import CheckpointError, TensorFolder, TensorSpec
+
+    progress.item("list the package's arrays")
+    leaves = [Leaf.from_json(entry) for entry in leaf_table(run, options, progress)]
+    folder = run.weights_folder()
+    try:
+        stored = {name: TensorSpec(entry.dtype, entry.shape) for name, entry in TensorFolder(folder).entries.items()}
+        weight_map = build_map(SourceTensors.load(run.source / "tensors.json"), _weight_rules, leaves, stored)
+        _, report = checkpoint.convert_weights(folder, weight_map, run.package, progress=progress.item)
+    except CheckpointError as error:
+        raise MaxCodeError(
+            "weights", str(error), "every tensor placed once", "add a module rule, or report this"
+        ) from error
+    rows = json.loads((run.package / "weights.json").read_text())["rows"]
+    return report.to_json() | {"rows": rows}
+
+
+def leaf_table(run: Run, options: ConvertOptions, progress: Progress) -> list[dict[str, Any]]:
+    """Name, shape and dtype of every array of the package, listed in a process without torch."""
+    command = python_module("maxcode.leaf_table", run.package, options.package_name, run.package_config)
+    env = stage_environment(JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
+    return json.loads(run_stage(command, progress, name="weights", env=env).strip().splitlines()[-1])
+
+
+def _weight_rules(module: str) -> Any:
+    from maxcode.converter import registry
+
+    try:
+        return registry.weights_of(module)
+    except KeyError:
+        return None
 
 
 def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> Any:
@@ -153,8 +195,13 @@ def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> A
 def weights_to_hf(package: Path, destination: Path, progress: Progress) -> Any:
     """The package's weights as the source's own files, through weights.json backwards; returns a report per tensor."""
     from maxcode.checkpoint_convert import convert as checkpoint
+    from maxcode.converter.support.tensor_files import CheckpointError
 
-    return checkpoint.to_hf(package, destination, on_progress=progress.item)
+    progress.item(package.name)
+    try:
+        return checkpoint.to_hf(package, destination)
+    except CheckpointError as error:
+        raise MaxCodeError(str(package), str(error), do="convert the model again") from error
 
 
 def generate(package: Path, request: dict[str, Any], progress: Progress) -> dict[str, Any]:

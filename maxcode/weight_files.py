@@ -1,93 +1,25 @@
 """Cheap checks of weight files, by their headers: no tensor is read and nothing is unpickled."""
 
-import json
-import math
-import struct
 from pathlib import Path
-from typing import Any
 
+from maxcode.converter.support.tensor_files import CheckpointError, TensorFolder
 from maxcode.errors import MaxCodeError
 
-_MAX_HEADER = 100_000_000
-_BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "I16": 16, "U16": 16, "F16": 16,
-    "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64, "C64": 64,
-}  # fmt: skip
 _AGAIN = "download or copy the file again"
 
 
-def read_safetensors_header(path: Path) -> dict[str, Any]:
-    """The header of a safetensors file, checked against its size: name -> {"dtype", "shape", "data_offsets"}.
-
-    Raises:
-      MaxCodeError: the file is missing, truncated or corrupt.
-    """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            prefix = file.read(8)
-            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else -1
-            if not 2 <= length <= min(_MAX_HEADER, size - 8):
-                found = f"{size} bytes with a header of {length} bytes" if length >= 0 else f"{size} bytes"
-                raise _damaged(path, f"not a safetensors file, or truncated ({found})")
-            header = json.loads(file.read(length))
-    except OSError as error:
-        raise MaxCodeError(str(path), f"cannot be read ({error.strerror})", "a safetensors file", _AGAIN) from None
-    except ValueError:
-        raise _damaged(path, "the safetensors header is no JSON") from None
-    if not isinstance(header, dict):
-        raise _damaged(path, "the safetensors header is no object")
-    header.pop("__metadata__", None)
-    _check_offsets(path, header, size - 8 - length)
-    return header
-
-
-def _check_offsets(path: Path, header: dict[str, Any], data_bytes: int) -> None:
-    spans: list[tuple[int, int]] = []
-    for name, entry in header.items():
-        try:
-            begin, end = entry["data_offsets"]
-            expected = math.prod(entry["shape"]) * _BITS[entry["dtype"]] // 8
-        except (KeyError, TypeError, ValueError):
-            raise _damaged(path, f"the header entry of {name!r} is {entry!r}") from None
-        if end - begin != expected:
-            raise _damaged(path, f"{name!r} has {end - begin} bytes where shape and dtype need {expected}")
-        spans.append((begin, end))
-    position = 0
-    for begin, end in sorted(spans):
-        if begin != position:
-            raise _damaged(path, f"a gap or overlap in the data at byte {position}")
-        position = end
-    if position != data_bytes:
-        kind = "truncated" if position > data_bytes else "too long"
-        raise _damaged(path, f"{kind}: {data_bytes} bytes of data where the header needs {position}")
-
-
 def check_safetensors_folder(folder: Path) -> bool:
-    """Check every shard of a folder; False when it holds no safetensors.
+    """Check the header of every safetensors file of a folder; False when it holds none, nor an index of any.
 
     Raises:
       MaxCodeError: a missing, truncated or corrupt shard or index, or a shard without a tensor that the index promises.
     """
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        files = sorted(folder.glob("*.safetensors"))
-        for path in files:
-            read_safetensors_header(path)
-        return bool(files)
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.safetensors.index.json")):
+        return False
     try:
-        weight_map = json.loads(index.read_text())["weight_map"]
-        shards = {shard: {n for n, s in weight_map.items() if s == shard} for shard in sorted(set(weight_map.values()))}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise _damaged(index, "not a safetensors index with a weight_map") from None
-    missing = [shard for shard in shards if not (folder / shard).is_file()]
-    if missing:
-        names = ", ".join(missing)
-        raise MaxCodeError(str(folder), f"{len(missing)} of {len(shards)} shards missing: {names}", do="download them")
-    for shard, names in shards.items():
-        lost = sorted(names - read_safetensors_header(folder / shard).keys())
-        if lost:
-            raise _damaged(folder / shard, f"{len(lost)} tensors of the index are not in it, first {lost[0]!r}")
+        TensorFolder(folder)
+    except CheckpointError as error:
+        raise MaxCodeError("weights", str(error), "an intact checkpoint", _AGAIN) from None
     return True
 
 
