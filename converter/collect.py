@@ -1,0 +1,152 @@
+"""Find what the entry class reaches: classes, functions and constants, and of classes only the methods that are used."""
+
+import ast
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter.context import Context, Definition, attach_facts
+from maxcode.converter.passes.fold import Fold
+from maxcode.converter.passes.plumbing import Plumbing
+from maxcode.converter.source import SourceFile
+
+_ALWAYS = frozenset({"__init__", "forward", "__getitem__", "__len__", "__iter__", "__call__", "__post_init__"})
+_TORCH = ("torch.", "torch")
+
+
+def collect(context: Context) -> None:
+    """Fill `context.definitions` in the order of the source: reached files first to last, lines within each file."""
+    found: dict[str, Definition] = {}
+    attributes: set[str] = set()
+    _reach(context, context.entry, found)
+    while True:
+        before = (len(found), len(attributes))
+        for definition in list(found.values()):
+            for name in _scan(definition, attributes):
+                _reach_name(context, definition.file, name, found)
+        if (len(found), len(attributes)) == before:
+            break
+    for definition in found.values():
+        if isinstance(definition.node, ast.ClassDef):
+            definition.node.body = [s for s in definition.node.body if _is_used(s, attributes)] or [ast.Pass()]
+    order = {file: i for i, file in enumerate(_file_order(context, found))}
+    context.definitions = sorted(found.values(), key=lambda d: (order[d.file.path], d.node.lineno))
+
+
+def _file_order(context: Context, found: dict[str, Definition]) -> list[str]:
+    """Files with the entry's last, imported ones before their importers."""
+    ordered: list[str] = []
+
+    def visit(file: SourceFile, stack: tuple[str, ...]) -> None:
+        if file.path in ordered or file.path in stack:
+            return
+        for target in file.imports.values():
+            other = context.project.files.get(target.rpartition(".")[0]) or context.project.files.get(target)
+            if other is not None and any(d.file is other for d in found.values()):
+                visit(other, (*stack, file.path))
+        ordered.append(file.path)
+
+    for definition in found.values():
+        visit(definition.file, ())
+    return ordered
+
+
+def _reach(context: Context, qualified: str, found: dict[str, Definition]) -> None:
+    located = context.project.lookup(qualified)
+    if located is None:
+        return
+    file, node = located
+    name = qualified.rpartition(".")[2]
+    definition = Definition(name, file, node)
+    if definition.qualified in found:
+        return
+    if not hasattr(file, "prepared"):
+        file.prepared = True
+        attach_facts(file, context.facts)
+    definition.node = _simplified(context, node)
+    found[definition.qualified] = definition
+
+
+def _simplified(context: Context, node: ast.stmt) -> ast.stmt:
+    node = Plumbing(context).visit(node)
+    for _ in range(3):
+        node = Fold().visit(node)
+    return node
+
+
+def _scan(definition: Definition, attributes: set[str]) -> set[str]:
+    """Global names that the used parts of a definition refer to; adds the attribute names met to `attributes`."""
+    node = definition.node
+    names: set[str] = set()
+    if isinstance(node, ast.ClassDef):
+        for base in node.bases:
+            names |= {n.id for n in ast.walk(base) if isinstance(n, ast.Name)}
+        parts: list[ast.AST] = [s for s in node.body if _is_used(s, attributes)]
+    else:
+        parts = [node]
+    for part in parts:
+        for child in _walk_code(part):
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+                names.add(child.id)
+            elif isinstance(child, ast.Attribute):
+                attributes.add(child.attr)
+    return names
+
+
+def _walk_code(node: ast.AST) -> list[ast.AST]:
+    """All nodes but annotations and docstrings."""
+    found, stack = [], [node]
+    while stack:
+        current = stack.pop()
+        found.append(current)
+        for name, value in ast.iter_fields(current):
+            if name in ("annotation", "returns", "type_comment"):
+                continue
+            stack += [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, ast.AST)]
+    return found
+
+
+def _is_used(statement: ast.stmt, attributes: set[str]) -> bool:
+    if isinstance(statement, ast.FunctionDef):
+        return statement.name in _ALWAYS or (statement.name in attributes and statement.name not in tables.DROPPED_CALLS)
+    if isinstance(statement, ast.Assign):
+        return any(isinstance(t, ast.Name) and t.id in attributes for t in statement.targets)
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value is not None and isinstance(statement.target, ast.Name) and statement.target.id in attributes
+    return isinstance(statement, ast.Expr)
+
+
+def _reach_name(context: Context, file: SourceFile, name: str, found: dict[str, Definition]) -> None:
+    qualified = file.qualify(name)
+    if qualified is None or qualified.startswith(_TORCH[0]) or qualified == _TORCH[1]:
+        return
+    if not is_model_code(context, qualified):
+        return
+    _reach(context, qualified, found)
+
+
+def is_model_code(context: Context, qualified: str) -> bool:
+    """Whether a qualified name is converted, rather than replaced by the support library or kept as an import."""
+    if qualified.startswith(tables.FRAMEWORK):
+        short = tables.last(qualified)
+        if short in tables.SUPPORT or short in tables.PLAIN_CALLS or short in tables.DROPPED_BASES or is_record(context, qualified):
+            return False
+        parts = qualified.split(".")
+        return parts[1] == "models" and not parts[3].startswith("configuration_") if len(parts) > 3 else False
+    located = context.project.lookup(qualified)
+    return located is not None
+
+
+def is_record(context: Context, qualified: str) -> bool:
+    """Whether a name is an output record of the framework or one derived from it."""
+    for _ in range(6):
+        if tables.last(qualified) == "ModelOutput":
+            return True
+        located = context.project.lookup(qualified)
+        if located is None or not isinstance(located[1], ast.ClassDef):
+            return False
+        file, node = located
+        names = [ast.unparse(b) for b in node.bases]
+        bases = [file.qualify(n.split(".")[0]) for n in names]
+        if not bases or bases[0] is None:
+            return False
+        qualified = bases[0]
+    return False

@@ -1,0 +1,130 @@
+"""Write converted definitions as Python text with the source's comments, formatted by ruff."""
+
+import ast
+import subprocess
+import textwrap
+
+from ruff.__main__ import find_ruff_bin
+
+_INDENT = "    "
+_WIDTH = 120
+
+
+def unparse(statements: list[ast.stmt], indent: int = 0) -> str:
+    """Text of `statements` with the comments and blank lines attached to them."""
+    lines: list[str] = []
+    for index, statement in enumerate(statements):
+        if index and getattr(statement, "spaced", False):
+            lines.append("")
+        lines += _statement(statement, indent)
+    return "\n".join(lines)
+
+
+class _Unparser(ast._Unparser):
+    """Python's own unparser, with numbers as the source wrote them and bare tuples after `return` and `=`."""
+
+    def get_type_comment(self, node: ast.AST) -> None:
+        return None
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, float) and getattr(node, "text", None):
+            self.write(node.text)
+        else:
+            super().visit_Constant(node)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
+            self.fill("return ")
+            self.items_view(self.traverse, node.value.elts)
+        else:
+            super().visit_Return(node)
+
+
+def expression_text(node: ast.AST) -> str:
+    """Source text of one node."""
+    return _Unparser().visit(node)
+
+
+def _statement(statement: ast.stmt, indent: int) -> list[str]:
+    pad = _INDENT * indent
+    lines = [pad + comment for comment in getattr(statement, "leading", [])]
+    trailing = getattr(statement, "trailing", "")
+    suffix = f"  {trailing}" if trailing else ""
+    if not isinstance(getattr(statement, "body", None), list):
+        if _is_docstring(statement):
+            return [*lines, *_docstring(statement.value.value, pad)]
+        text = expression_text(statement)
+        if "\n" not in text and (not trailing or len(pad + text + suffix) <= _WIDTH):
+            return [*lines, pad + text + suffix]
+        return [*lines, *(pad + comment for comment in ([trailing] if trailing else [])), *_indent(text, pad)]
+    for decorator in getattr(statement, "decorator_list", []):
+        lines.append(f"{pad}@{expression_text(decorator)}")
+    lines.append(pad + _header(statement) + suffix)
+    lines.append(unparse(statement.body, indent + 1))
+    for handler in getattr(statement, "handlers", []):
+        lines.append(f"{pad}{_header(handler)}")
+        lines.append(unparse(handler.body, indent + 1))
+    orelse = getattr(statement, "orelse", [])
+    if len(orelse) == 1 and isinstance(orelse[0], ast.If) and isinstance(statement, ast.If):
+        nested = _statement(orelse[0], indent)
+        first = next(i for i, line in enumerate(nested) if line.lstrip().startswith("if "))
+        nested[first] = nested[first].replace("if ", "elif ", 1)
+        lines += nested
+    elif orelse:
+        lines += [f"{pad}else:", unparse(orelse, indent + 1)]
+    if getattr(statement, "finalbody", []):
+        lines += [f"{pad}finally:", unparse(statement.finalbody, indent + 1)]
+    return lines
+
+
+def _header(statement: ast.AST) -> str:
+    """First line of a compound statement: its text with an empty body, decorators aside."""
+    shell = type(statement)(**{name: getattr(statement, name, None) for name in statement._fields})
+    shell.body = [ast.Pass()]
+    for name in ("orelse", "finalbody", "decorator_list"):
+        if hasattr(shell, name):
+            setattr(shell, name, [])
+    if isinstance(shell, ast.Try):
+        return "try:"
+    ast.fix_missing_locations(shell)
+    return expression_text(shell).rsplit("\n", 1)[0]
+
+
+def _indent(text: str, pad: str) -> list[str]:
+    return textwrap.indent(text, pad).splitlines()
+
+
+def format_files(files: dict[str, str]) -> dict[str, str]:
+    """Sort imports, drop unused ones and format; names are file names, for messages only.
+
+    Raises ValueError with ruff's message and the text when a file is no valid Python.
+    """
+    return {name: format_text(text, name) for name, text in files.items()}
+
+
+def format_text(text: str, name: str = "modeling.py") -> str:
+    """`text` with unused imports dropped, imports sorted, and lines at most 120 columns."""
+    fixed = _ruff(["check", "--isolated", "--quiet", "--fix-only", "--select", "I,F401", "--stdin-filename", name, "-"], text)
+    return _ruff(
+        ["format", "--isolated", "--quiet", "--line-length", "120", "--stdin-filename", name, "-"], fixed
+    )
+
+
+def _ruff(arguments: list[str], text: str) -> str:
+    done = subprocess.run([find_ruff_bin(), *arguments], input=text, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1) or (arguments[0] == "format" and done.returncode):
+        raise ValueError(f"{arguments[-2]}: ruff {arguments[0]} failed: {done.stderr.strip()}\n{text}")
+    return done.stdout
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _docstring(text: str, pad: str) -> list[str]:
+    quoted = text.replace("\\", "\\\\").replace('"""', '\\"""')
+    return f'{pad}"""{quoted}"""'.splitlines()

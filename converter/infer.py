@@ -1,0 +1,148 @@
+"""Kinds of expressions: as the instrumented run saw them, else inferred from names, annotations and operations."""
+
+import ast
+
+from maxcode.converter.context import Context, Definition, kinds
+
+_TENSOR_ANNOTATIONS = ("Tensor", "LongTensor", "FloatTensor", "BoolTensor", "IntTensor", "ByteTensor", "Parameter")
+_SCALAR_ANNOTATIONS = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
+TENSOR = frozenset({"tensor"})
+_TENSORS = frozenset({"tensor", "param"})
+_TUPLE_METHODS = frozenset({"size", "shape"})
+
+
+class Kinds:
+    """Kinds of the expressions of one function; code that never ran is judged by what its names hold elsewhere."""
+
+    def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef) -> None:
+        self.context, self.definition = context, definition
+        self.names: dict[str, frozenset[str]] = {}
+        self._from_parameters(function)
+        self._from_facts(function)
+        self._from_assignments(function)
+
+    def of(self, node: ast.expr) -> frozenset[str]:
+        """Kinds of an expression; empty when nothing is known."""
+        known = kinds(node)
+        if known:
+            return known
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, frozenset())
+        if isinstance(node, ast.Constant):
+            return frozenset({_constant_kind(node.value)})
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.BinOp):
+            both = self.of(node.left) | self.of(node.right)
+            return TENSOR if both & _TENSORS else both
+        if isinstance(node, ast.Compare):
+            operands = [self.of(n) for n in (node.left, *node.comparators)]
+            plain = all(isinstance(o, ast.Is | ast.IsNot | ast.In | ast.NotIn) for o in node.ops)
+            return TENSOR if not plain and any(o & _TENSORS for o in operands) else frozenset({"bool"})
+        if isinstance(node, ast.UnaryOp):
+            return frozenset({"bool"}) if isinstance(node.op, ast.Not) else self.of(node.operand)
+        if isinstance(node, ast.Subscript):
+            value = self.of(node.value)
+            return TENSOR if value & _TENSORS else frozenset({"int"}) if _is_shape(node.value) else frozenset()
+        if isinstance(node, ast.IfExp):
+            return self.of(node.body) | self.of(node.orelse)
+        if isinstance(node, ast.Tuple | ast.List):
+            return frozenset({"tuple" if isinstance(node, ast.Tuple) else "list"})
+        return frozenset()
+
+    def is_tensor(self, node: ast.expr) -> bool:
+        """Whether an expression was only ever a tensor (or None)."""
+        found = self.of(node) - {"none"}
+        return bool(found) and found <= _TENSORS
+
+    def _attribute(self, node: ast.Attribute) -> frozenset[str]:
+        if node.attr in ("shape",):
+            return frozenset({"tuple"})
+        if node.attr in ("dtype", "device"):
+            return frozenset({node.attr})
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            return frozenset(self.context.class_facts(self.definition.qualified).get(node.attr, ()))
+        if self.of(node.value) & _TENSORS and node.attr in ("T", "mT", "data", "real", "imag", "H"):
+            return TENSOR
+        return frozenset()
+
+    def _call(self, node: ast.Call) -> frozenset[str]:
+        name = ast.unparse(node.func)
+        root = name.split(".")[0]
+        qualified = self.definition.file.qualify(root) or ""
+        if qualified.split(".")[0] == "torch":
+            return TENSOR
+        if isinstance(node.func, ast.Attribute) and self.of(node.func.value) & _TENSORS:
+            return frozenset({"tuple"} if node.func.attr == "size" and not node.args else TENSOR)
+        return frozenset()
+
+    def _from_parameters(self, function: ast.FunctionDef) -> None:
+        arguments = function.args
+        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+            found = annotation_kinds(argument.annotation)
+            if found:
+                self.names[argument.arg] = found
+
+    def _from_facts(self, function: ast.FunctionDef) -> None:
+        ran: dict[str, frozenset[str]] = {}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and kinds(node):
+                ran[node.id] = ran.get(node.id, frozenset()) | kinds(node)
+        self.names |= ran
+
+    def _from_assignments(self, function: ast.FunctionDef) -> None:
+        for _ in range(3):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign):
+                    for target in node.targets:
+                        self._assign(target, node.value)
+                elif isinstance(node, ast.NamedExpr | ast.AugAssign):
+                    self._assign(node.target, node.value)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            if not self.names.get(target.id):
+                self.names[target.id] = self.of(value)
+        elif isinstance(target, ast.Tuple):
+            kind = self.of(value)
+            parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
+            for index, element in enumerate(target.elts):
+                if not isinstance(element, ast.Name) or self.names.get(element.id):
+                    continue
+                if parts:
+                    self.names[element.id] = self.of(parts[index])
+                elif _is_shape(value):
+                    self.names[element.id] = frozenset({"int"})
+                elif kind & _TENSORS:
+                    self.names[element.id] = TENSOR
+
+
+def annotation_kinds(annotation: ast.expr | None) -> frozenset[str]:
+    """Kinds that a parameter annotation promises."""
+    if annotation is None:
+        return frozenset()
+    text = ast.unparse(annotation)
+    if text.startswith(("tuple", "Tuple", "list", "List")):
+        return frozenset({"tuple"})
+    found = set()
+    for part in text.replace("Optional[", "").replace("]", "").split("|"):
+        short = part.strip().rsplit(".", 1)[-1]
+        if short in _TENSOR_ANNOTATIONS:
+            found.add("tensor")
+        elif short in _SCALAR_ANNOTATIONS:
+            found.add(_SCALAR_ANNOTATIONS[short])
+    return frozenset(found)
+
+
+def _constant_kind(value: object) -> str:
+    return "none" if value is None else type(value).__name__
+
+
+def _is_shape(node: ast.expr) -> bool:
+    if isinstance(node, ast.Subscript):
+        return _is_shape(node.value)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args
+    return isinstance(node, ast.Attribute) and node.attr == "shape"

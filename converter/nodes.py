@@ -1,0 +1,131 @@
+"""Small builders and readers of syntax trees that several passes share."""
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from maxcode.converter.context import seen
+
+
+def name(identifier: str) -> ast.Name:
+    """A loaded name."""
+    return ast.Name(identifier, ast.Load())
+
+
+def attribute(value: ast.expr | str, attr: str) -> ast.Attribute:
+    """A loaded attribute of an expression or name."""
+    return ast.Attribute(name(value) if isinstance(value, str) else value, attr, ast.Load())
+
+
+def call(function: ast.expr | str, *args: ast.expr, **keywords: ast.expr) -> ast.Call:
+    """A call; a string function is a dotted name."""
+    target = dotted(function) if isinstance(function, str) else function
+    return ast.Call(target, list(args), [ast.keyword(k, v) for k, v in keywords.items()])
+
+
+def dotted(text: str) -> ast.expr:
+    """An expression parsed from text."""
+    return ast.parse(text, mode="eval").body
+
+
+def assign(target: str | list[str], value: ast.expr, like: ast.stmt | None = None) -> ast.Assign:
+    """`target = value`, or tuple unpacking for a list of names; placed and commented like the statement `like`."""
+    names = [target] if isinstance(target, str) else target
+    stores: list[ast.expr] = [ast.Name(n, ast.Store()) for n in names]
+    node = ast.Assign([stores[0] if len(stores) == 1 else ast.Tuple(stores, ast.Store())], value)
+    return dress(node, like) if like is not None else node
+
+
+def dress(new: ast.stmt, old: ast.stmt) -> ast.stmt:
+    """Give a statement the comments, spacing and position of the one it replaces."""
+    for field in ("leading", "trailing", "spaced", "file"):
+        if hasattr(old, field):
+            setattr(new, field, getattr(old, field))
+    return ast.copy_location(new, old)
+
+
+def typed(new: ast.expr, old: ast.expr) -> ast.expr:
+    """Give a made expression the facts of the value it stands for, but not the torch name that was called."""
+    new.seen = {k: v for k, v in seen(old).items() if k != "callee"}
+    new.fact = getattr(old, "fact", None)
+    if hasattr(old, "file"):
+        new.file = old.file
+    return ast.copy_location(new, old)
+
+
+def loads(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """Names read anywhere below the nodes."""
+    for node in nodes:
+        for child in ast.walk(node):
+            if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
+                yield child
+
+
+def stored(nodes: Iterable[ast.AST]) -> list[str]:
+    """Names bound anywhere below the nodes (nested functions and comprehensions aside), in order of first binding."""
+    found: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef):
+            targets = [node.name]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            targets = [node.id]
+        else:
+            targets = []
+            if not isinstance(node, ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
+                for child in ast.iter_child_nodes(node):
+                    visit(child)
+        found.extend(t for t in targets if t not in found)
+
+    for node in nodes:
+        visit(node)
+    return found
+
+
+def read_before_write(body: list[ast.stmt]) -> set[str]:
+    """Names that a block may read before it binds them itself."""
+    bound: set[str] = set()
+    early: set[str] = set()
+    for statement in body:
+        early |= {n.id for n in loads([_evaluated_first(statement)])} - bound
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            early |= {statement.target.id} - bound
+        if isinstance(statement, ast.If):
+            early |= (read_before_write(statement.body) | read_before_write(statement.orelse)) - bound
+            both = set(stored(statement.body)) & set(stored(statement.orelse))
+            # A name bound in one branch only keeps its old value in the other: that is a read of it.
+            early |= (set(stored(statement.body)) ^ set(stored(statement.orelse))) - bound
+            bound |= both
+        elif isinstance(statement, ast.For | ast.While | ast.With):
+            early |= read_before_write(statement.body) - bound
+        else:
+            bound |= set(stored([statement]))
+    return early
+
+
+def _evaluated_first(statement: ast.stmt) -> ast.AST:
+    if isinstance(statement, ast.If | ast.While):
+        return statement.test
+    if isinstance(statement, ast.For):
+        return statement.iter
+    return statement
+
+
+def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Every statement list at or below a node."""
+    for child in ast.walk(node):
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(child, field, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                yield block
+
+
+class Replace(ast.NodeTransformer):
+    """Replace loaded names by expressions."""
+
+    def __init__(self, names: dict[str, ast.expr]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.names and isinstance(node.ctx, ast.Load):
+            return typed(dotted(ast.unparse(self.names[node.id])), node)
+        return node

@@ -1,0 +1,182 @@
+"""Evaluate what is constant: conditions on constants, branches never taken, names that hold only None or False."""
+
+import ast
+from typing import Any
+
+_UNKNOWN = object()
+
+
+def value_of(node: ast.expr) -> Any:
+    """The Python value of a constant expression, else a marker that `is_known` refuses."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        value = value_of(node.operand)
+        return (not value) if is_known(value) else _UNKNOWN
+    if isinstance(node, ast.Dict) and not node.keys:
+        return {}
+    return _UNKNOWN
+
+
+def is_known(value: Any) -> bool:
+    """Whether `value_of` found a value."""
+    return value is not _UNKNOWN
+
+
+class Fold(ast.NodeTransformer):
+    """Fold constants bottom-up; statements that fall away leave their comments behind with them."""
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Not):
+            value = value_of(node.operand)
+            if is_known(value):
+                return ast.copy_location(ast.Constant(not value), node)
+            if isinstance(node.operand, ast.Compare) and len(node.operand.ops) == 1:
+                flipped = {ast.Is: ast.IsNot, ast.IsNot: ast.Is}.get(type(node.operand.ops[0]))
+                if flipped:
+                    node.operand.ops = [flipped()]
+                    return node.operand
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        decisive = isinstance(node.op, ast.Or)
+        kept: list[ast.expr] = []
+        for operand in node.values:
+            value = value_of(operand)
+            if is_known(value):
+                if bool(value) == decisive:
+                    if not kept:
+                        return operand
+                    kept.append(operand)
+                    break
+                last_dropped = operand
+                continue
+            if any(_same(operand, other) for other in kept):
+                continue
+            if not decisive and any(_contrary(operand, other) for other in kept):
+                return ast.copy_location(ast.Constant(False), node)
+            kept.append(operand)
+        if not kept:
+            return last_dropped
+        if len(kept) == 1:
+            return kept[0]
+        node.values = kept
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if len(node.ops) != 1:
+            return node
+        left, right = value_of(node.left), value_of(node.comparators[0])
+        operation = type(node.ops[0])
+        if is_known(left) and is_known(right):
+            result = _compare(left, operation, right)
+            if result is not None:
+                return ast.copy_location(ast.Constant(result), node)
+        if operation in (ast.Is, ast.IsNot) and is_known(right) and _is_truth(node.left):
+            # `(x is not None) is True` asks the same as `x is not None`.
+            if right is None:
+                return ast.copy_location(ast.Constant(operation is ast.IsNot), node)
+            if isinstance(right, bool):
+                same = right == (operation is ast.Is)
+                return node.left if same else self.visit(ast.UnaryOp(ast.Not(), node.left))
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        self.generic_visit(node)
+        value = value_of(node.test)
+        if is_known(value):
+            return node.body if value else node.orelse
+        if _same(node.body, node.orelse):
+            return node.body
+        subject = _not_none_subject(node.test)
+        if subject is not None and _same(subject, node.body) and value_of(node.orelse) is None:
+            return node.body
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Pass()]
+        value = value_of(node.test)
+        if is_known(value):
+            return _spliced(node.body if value else node.orelse)
+        if _only_pass(node.body):
+            if _only_pass(node.orelse) or not node.orelse:
+                return None
+            node.test, node.body, node.orelse = self.visit(ast.UnaryOp(ast.Not(), node.test)), node.orelse, []
+        if _only_pass(node.orelse):
+            node.orelse = []
+        return node
+
+    def visit_While(self, node: ast.While) -> Any:
+        self.generic_visit(node)
+        value = value_of(node.test)
+        return None if is_known(value) and not value else node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        node.body = _until_return(node.body) or [ast.Pass()]
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.With:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Pass()]
+        return node
+
+
+def _until_return(body: list[ast.stmt]) -> list[ast.stmt]:
+    for index, statement in enumerate(body):
+        if isinstance(statement, ast.Return | ast.Raise):
+            return body[: index + 1]
+    return body
+
+
+def _spliced(body: list[ast.stmt]) -> list[ast.stmt] | None:
+    return [statement for statement in body if not isinstance(statement, ast.Pass)] or None
+
+
+def _only_pass(body: list[ast.stmt]) -> bool:
+    return bool(body) and all(isinstance(s, ast.Pass) for s in body)
+
+
+def _compare(left: Any, operation: type, right: Any) -> bool | None:
+    try:
+        table = {
+            ast.Is: lambda: left is right, ast.IsNot: lambda: left is not right, ast.Eq: lambda: left == right,
+            ast.NotEq: lambda: left != right, ast.Lt: lambda: left < right, ast.LtE: lambda: left <= right,
+            ast.Gt: lambda: left > right, ast.GtE: lambda: left >= right, ast.In: lambda: left in right,
+            ast.NotIn: lambda: left not in right,
+        }  # fmt: skip
+        return bool(table[operation]()) if operation in table else None
+    except TypeError:
+        return None
+
+
+def _is_truth(node: ast.expr) -> bool:
+    """Whether an expression is a comparison, so always True or False."""
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+
+
+def _not_none_subject(test: ast.expr) -> ast.expr | None:
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot) and value_of(test.comparators[0]) is None:
+        return test.left
+    return None
+
+
+def _same(left: ast.AST, right: ast.AST) -> bool:
+    return ast.dump(left) == ast.dump(right)
+
+
+def _contrary(left: ast.expr, right: ast.expr) -> bool:
+    """Whether one operand is `a is None` and the other `a is not None`."""
+    if not (isinstance(left, ast.Compare) and isinstance(right, ast.Compare)):
+        return False
+    operations = {type(left.ops[0]), type(right.ops[0])}
+    return operations == {ast.Is, ast.IsNot} and _same(left.left, right.left) and _same(left.comparators[0], right.comparators[0])

@@ -1,0 +1,167 @@
+"""Replace `**kwargs` plumbing by the keywords that really travel through it.
+
+A function keeps a keyword only if something below it reads that name and some caller provides it; everything else that
+call sites throw into `**kwargs` is dropped.
+"""
+
+import ast
+
+from maxcode.converter.calls import CallGraph, Function
+from maxcode.converter.context import Context, callees
+
+
+def specialise_kwargs(context: Context) -> None:
+    """Rewrite every converted function with a `**kwargs` parameter, and every call to one."""
+    graph = CallGraph(context)
+    functions = graph.functions()
+    extra = _extra_parameters(context, graph, functions)
+    for function in functions:
+        _Rewrite(context, graph, function, extra).run()
+    for function in functions:
+        _declare(function, extra.get(function.key, []))
+
+
+def _extra_parameters(context: Context, graph: CallGraph, functions: list[Function]) -> dict[tuple, list[str]]:
+    """For each function with `**kwargs`, the names that both arrive in it and are read below it."""
+    open_functions = [f for f in functions if f.node.args.kwarg]
+    calls = {f.key: [(c, graph.targets(c, f.owner)) for c in _calls(f.node)] for f in functions}
+    needed: dict[tuple, set[str]] = {f.key: _read_directly(f) for f in open_functions}
+    provided: dict[tuple, set[str]] = {f.key: set() for f in open_functions}
+    changed = True
+    while changed:
+        changed = False
+        for function in functions:
+            for call, targets in calls[function.key]:
+                forwards = _forwards(call, function)
+                for target in targets:
+                    explicit = {k.arg for k in call.keywords if k.arg}
+                    if forwards and function.key in needed:
+                        wants = (set(_bindable(target)) | needed.get(target.key, set())) - explicit - _positional(call, target)
+                        changed |= _grow(needed[function.key], wants)
+                    if target.key in provided:
+                        gives = explicit - set(target.parameters)
+                        if forwards and function.key in provided:
+                            gives |= provided[function.key] - set(target.parameters)
+                        changed |= _grow(provided[target.key], gives)
+    return {f.key: sorted((needed[f.key] & provided[f.key]) - set(f.parameters)) for f in open_functions}
+
+
+def _grow(into: set[str], names: set[str]) -> bool:
+    before = len(into)
+    into |= names
+    return len(into) > before
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+
+
+def _bindable(function: Function) -> list[str]:
+    names = function.parameters
+    return names[1:] if function.is_method else names
+
+
+def _positional(call: ast.Call, target: Function) -> set[str]:
+    return set(_bindable(target)[: len(call.args)])
+
+
+def _forwards(call: ast.Call, function: Function) -> bool:
+    name = function.node.args.kwarg.arg if function.node.args.kwarg else None
+    return any(k.arg is None and isinstance(k.value, ast.Name) and k.value.id == name for k in call.keywords)
+
+
+def _read_directly(function: Function) -> set[str]:
+    """Names read as `kwargs["x"]`, `kwargs.get("x")` or `kwargs.pop("x")`."""
+    name = function.node.args.kwarg.arg
+    found = set()
+    for node in ast.walk(function.node):
+        key = _read_key(node, name)
+        if key:
+            found.add(key[0])
+    return found
+
+
+def _read_key(node: ast.AST, name: str) -> tuple[str, ast.expr | None] | None:
+    """(key, default) when `node` reads one key of the keyword dictionary `name`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return node.slice.value, None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+        value = node.func.value
+        if isinstance(value, ast.Name) and value.id == name and node.args and isinstance(node.args[0], ast.Constant):
+            return str(node.args[0].value), node.args[1] if len(node.args) > 1 else ast.Constant(None)
+    return None
+
+
+class _Rewrite(ast.NodeTransformer):
+    def __init__(self, context: Context, graph: CallGraph, function: Function, extra: dict[tuple, list[str]]) -> None:
+        self.context, self.graph, self.function, self.extra = context, graph, function, extra
+        self.name = function.node.args.kwarg.arg if function.node.args.kwarg else None
+        self.own = extra.get(function.key, [])
+
+    def run(self) -> None:
+        self.function.node.body = [s for s in map(self.visit, self.function.node.body) if s is not None] or [ast.Pass()]
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        read = _read_key(node, self.name) if self.name else None
+        if read:
+            return ast.Name(read[0], ast.Load()) if read[0] in self.own else ast.Constant(None)
+        self.generic_visit(node)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
+        if self.name and _read_key(node.value, self.name):
+            return None
+        self.generic_visit(node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        read = _read_key(node, self.name) if self.name else None
+        if read:
+            return ast.Name(read[0], ast.Load()) if read[0] in self.own else read[1] or ast.Constant(None)
+        targets = self.graph.targets(node, self.function.owner)
+        forwards = _forwards(node, self.function)
+        keywords = [k for k in node.keywords if not (forwards and k.arg is None and _is_name(k.value, self.name))]
+        if targets:
+            keywords = self._bound(node, targets, keywords, forwards)
+        elif not callees(node) and forwards and self.own:
+            given = {k.arg for k in keywords}
+            keywords += [ast.keyword(n, ast.Name(n, ast.Load())) for n in self.own if n not in given]
+        node.keywords = keywords
+        self.generic_visit(node)
+        return node
+
+    def _bound(self, node: ast.Call, targets: list[Function], keywords: list[ast.keyword], forwards: bool) -> list[ast.keyword]:
+        accepted: set[str] = set()
+        open_ended = False
+        for target in targets:
+            accepted |= set(target.parameters) | set(self.extra.get(target.key, []))
+            open_ended |= target.node.args.kwarg is not None
+        given = {k.arg for k in keywords}
+        positional = set().union(*(_positional(node, t) for t in targets))
+        if open_ended:
+            keywords = [k for k in keywords if k.arg is None or k.arg in accepted]
+        if forwards:
+            arriving = [n for n in self.own if n in accepted and n not in given and n not in positional]
+            keywords += [ast.keyword(n, ast.Name(n, ast.Load())) for n in arriving]
+        return keywords
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if self.name and node.id == self.name and isinstance(node.ctx, ast.Load):
+            entries = [(ast.Constant(n), ast.Name(n, ast.Load())) for n in self.own]
+            return ast.Dict([k for k, _ in entries], [v for _, v in entries])
+        return node
+
+
+def _is_name(node: ast.expr, name: str | None) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _declare(function: Function, names: list[str]) -> None:
+    arguments = function.node.args
+    if arguments.kwarg is None:
+        return
+    arguments.kwarg = None
+    for name in names:
+        arguments.kwonlyargs.append(ast.arg(name))
+        arguments.kw_defaults.append(ast.Constant(None))

@@ -1,0 +1,158 @@
+"""Turn a loop over stacked layers into one call of the layer stack, which scans them.
+
+The loop's body becomes a function of the layer and of what is carried from layer to layer. What it reads that depends on the
+layer's index (`config.layer_types[i]`) is handed to the stack as a key: only layers with equal keys share a trace.
+"""
+
+import ast
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.nodes import assign, attribute, call, dotted, dress, loads, name, read_before_write, stored
+
+
+def stack_layers(context: Context, definition: Definition) -> None:
+    """Rewrite the module lists of a class that a method runs layer by layer, and those loops."""
+    stacks = _module_lists(definition)
+    for function in definition.functions():
+        if function.name == "__init__":
+            continue
+        for block in _statement_lists(function):
+            for index, statement in enumerate(block):
+                loop = _loop_over(statement, stacks)
+                if loop is not None:
+                    rewritten = _rewritten(function, block, index, statement, *loop)
+                    if rewritten is not None:
+                        stacks[loop[0]]["scanned"] = True
+                        block[index : index + 1] = rewritten
+    for entry in stacks.values():
+        if entry["scanned"]:
+            _build_stack(context, entry)
+
+
+def _module_lists(definition: Definition) -> dict[str, dict]:
+    """`self.x = nn.ModuleList([f(i) for i in range(n)])` by attribute name."""
+    found: dict[str, dict] = {}
+    for function in definition.functions():
+        if function.name != "__init__":
+            continue
+        for node in ast.walk(function):
+            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Attribute)):
+                continue
+            if not ast.unparse(node.value.func).endswith("ModuleList") or len(node.value.args) != 1:
+                continue
+            made = node.value.args[0]
+            if not isinstance(made, ast.ListComp | ast.GeneratorExp) or len(made.generators) != 1 or made.generators[0].ifs:
+                continue
+            generator = made.generators[0]
+            simple = isinstance(generator.target, ast.Name) and isinstance(generator.iter, ast.Call)
+            if simple and ast.unparse(generator.iter.func) == "range" and len(generator.iter.args) == 1:
+                found[node.targets[0].attr] = {"node": node, "made": made, "scanned": False}
+    return found
+
+
+def _statement_lists(function: ast.FunctionDef) -> list[list[ast.stmt]]:
+    lists = [function.body]
+    for node in ast.walk(function):
+        if isinstance(node, ast.If):
+            lists += [node.body, node.orelse]
+    return lists
+
+
+def _loop_over(statement: ast.stmt, stacks: dict) -> tuple[str, str | None, str, ast.expr | None] | None:
+    """(attribute, index name, layer name, stop) of a loop over a known module list."""
+    if not isinstance(statement, ast.For) or statement.orelse:
+        return None
+    iterated, index, target = statement.iter, None, statement.target
+    if isinstance(iterated, ast.Call) and ast.unparse(iterated.func) == "enumerate" and len(iterated.args) == 1:
+        if not (isinstance(target, ast.Tuple) and all(isinstance(e, ast.Name) for e in target.elts)):
+            return None
+        index, target = target.elts[0].id, target.elts[1]
+        iterated = iterated.args[0]
+    stop = None
+    if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice):
+        if iterated.slice.lower is not None or iterated.slice.step is not None:
+            return None
+        stop, iterated = iterated.slice.upper, iterated.value
+    if not (isinstance(iterated, ast.Attribute) and ast.unparse(iterated.value) == "self" and iterated.attr in stacks):
+        return None
+    if not isinstance(target, ast.Name):
+        return None
+    length = stacks[iterated.attr]["made"].generators[0].iter.args[0]
+    if stop is not None and ast.unparse(stop).removeprefix("self.") == ast.unparse(length).removeprefix("self."):
+        stop = None
+    return iterated.attr, index, target.id, stop
+
+
+def _rewritten(
+    function: ast.FunctionDef, block: list[ast.stmt], at: int, loop: ast.For, stack: str, index: str | None, layer: str, stop: ast.expr | None
+) -> list[ast.stmt] | None:
+    body = loop.body
+    if any(isinstance(n, ast.Break | ast.Continue | ast.Return | ast.Yield) for s in body for n in ast.walk(s)):
+        return None
+    after = {n.id for n in loads(_following(function, loop))}
+    bound = [n for n in stored(body) if n not in (index, layer)]
+    carry = [n for n in bound if n in read_before_write(body) or n in after]
+    keys = _index_keys(body, index) if index else []
+    if not carry or keys is None:
+        return None
+    caches = [n for n in tables.CACHE_ARGUMENTS if n in {x.id for x in loads(body)}]
+    value = name(carry[0]) if len(carry) == 1 else ast.Tuple([name(n) for n in carry], ast.Load())
+    arguments = ast.arguments([], [ast.arg(n) for n in (index or "_", layer, *carry)], None, [], [], None, [])
+    step = ast.FunctionDef(f"{layer}_step", arguments, [*body, ast.Return(value)], [], None, type_params=[])
+    dress(step, loop)
+    run = call(attribute(attribute("self", stack), "run"), name(step.name), *(name(n) for n in carry))
+    if caches:
+        run.keywords.append(ast.keyword("cache", name(caches[0])))
+    if keys:
+        made = keys[0] if len(keys) == 1 else ast.Tuple(keys, ast.Load())
+        run.keywords.append(ast.keyword("key", ast.Lambda(_parameters(index), dotted(ast.unparse(made)))))
+    if stop is not None:
+        run.keywords.append(ast.keyword("stop", stop))
+    result = assign(carry, run)
+    result.spaced = True
+    return [step, result]
+
+
+def _following(function: ast.FunctionDef, loop: ast.For) -> list[ast.AST]:
+    """Nodes that run after the loop: everything in the function that starts below it."""
+    end = loop.end_lineno or loop.lineno
+    return [n for n in ast.walk(function) if isinstance(n, ast.Name) and getattr(n, "lineno", 0) > end]
+
+
+def _parameters(index: str | None) -> ast.arguments:
+    return ast.arguments([], [ast.arg(index or "_")], None, [], [], None, [])
+
+
+def _index_keys(body: list[ast.stmt], index: str) -> list[ast.expr] | None:
+    """The largest subexpressions that read the index and otherwise only the configuration; the index itself if it escapes."""
+    keys: dict[str, ast.expr] = {}
+    local = set(stored(body))
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.expr) and _reads(node, index):
+            names = {n.id for n in loads([node])} - {index}
+            if names <= {"self", "config", "len", "range", "min", "max", "isinstance"} and not names & local:
+                keys.setdefault(ast.unparse(node), node)
+                return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    for statement in body:
+        visit(statement)
+    return list(keys.values())
+
+
+def _reads(node: ast.AST, index: str) -> bool:
+    return any(n.id == index for n in loads([node]))
+
+
+def _build_stack(context: Context, entry: dict) -> None:
+    node, made = entry["node"], entry["made"]
+    generator = made.generators[0]
+    function = ast.Lambda(
+        ast.arguments([], [ast.arg(generator.target.id)], None, [ast.arg("rngs")], [None], None, []), made.elt
+    )
+    stack = call(context.use("stack", "LayerStack"), function, generator.iter.args[0])
+    stack.is_stack = True
+    node.value = stack

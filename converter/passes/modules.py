@@ -1,0 +1,360 @@
+"""Constructors: torch modules become support layers, parameters and buffers get axes and dtypes, and `config` and `rngs` travel down.
+
+A class takes `rngs` when anything below it makes parameters, and `config` when it needs the dtypes and its source did not take it.
+"""
+
+import ast
+import functools
+from pathlib import Path
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter import registry
+from maxcode.converter.axes import axis_of, unique
+from maxcode.converter.calls import CallGraph
+from maxcode.converter.context import Context, Definition, callees, seen
+from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
+from maxcode.converter.rule import NoRule, apply_module
+
+SUPPORT = Path(__file__).parent.parent / "support"
+_PARAMETER = frozenset({"torch.nn.parameter.Parameter", "torch.nn.Parameter"})
+_BUFFER = frozenset({"torch.nn.parameter.Buffer", "torch.nn.Buffer"})
+_UNFILLED = ("empty", "zeros", "randn", "rand", "Tensor", "FloatTensor")
+
+
+def convert_constructors(context: Context) -> None:
+    """Rewrite the constructor of every module class, and every construction of one."""
+    needs = _Needs(context)
+    for definition in context.definitions:
+        if not isinstance(definition.node, ast.ClassDef):
+            continue
+        for function in list(definition.functions()):
+            Constructors(context, definition, function, needs).run()
+
+
+class _Needs:
+    """Which extra keywords (`config`, `rngs`) each module class takes."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.graph = context, CallGraph(context)
+        self.keywords: dict[str, tuple[str, ...]] = {}
+        for definition in context.definitions:
+            self.of(definition)
+
+    def of(self, definition: Definition) -> tuple[str, ...]:
+        """Keywords to add to the constructor of a converted class."""
+        key = definition.qualified
+        if key in self.keywords:
+            return self.keywords[key]
+        self.keywords[key] = ()  # a class cannot contain itself
+        constructor = next((f for f in definition.functions() if f.name == "__init__"), None)
+        if constructor is None:
+            base = self.graph.base(definition)
+            self.keywords[key] = self.of(base) if base else ()
+        elif any(self._makes_parameters(definition, node) for node in ast.walk(constructor) if isinstance(node, ast.Call)):
+            taken = {a.arg for a in (*constructor.args.args, *constructor.args.kwonlyargs)}
+            self.keywords[key] = tuple(k for k in ("config", "rngs") if k not in taken)
+        return self.keywords[key]
+
+    def _makes_parameters(self, definition: Definition, node: ast.Call) -> bool:
+        if getattr(node, "is_stack", False):
+            return True
+        qualified = class_name(definition, node)
+        if qualified is None:
+            return _is_super_init(node) and (base := self.graph.base(definition)) is not None and bool(self.of(base))
+        if qualified in _BUFFER:
+            return not _is_recomputed(node)
+        if qualified in _PARAMETER or registry.canonical(qualified).startswith("torch.nn."):
+            return True
+        if qualified.startswith(tables.FRAMEWORK) and not self.context.definition(qualified):
+            return registry.canonical(qualified) in registry.MODULES
+        found = self.context.definition(qualified)
+        return found is not None and found.is_class and bool(self.of(found))
+
+
+def class_name(definition: Definition, node: ast.Call) -> str | None:
+    """Qualified name of the class that a call constructs, by the run or by the file's imports."""
+    found = callees(node)
+    if len(found) == 1 and "module" not in found[0][:7]:
+        return found[0]
+    if found:
+        return None
+    text = ast.unparse(node.func)
+    root, _, rest = text.partition(".")
+    if not all(isinstance(n, ast.Attribute | ast.Name | ast.expr_context) for n in ast.walk(node.func)):
+        return None
+    qualified = definition.file.qualify(root)
+    return (f"{qualified}.{rest}" if rest else qualified) if qualified else None
+
+
+class Constructors(ast.NodeTransformer):
+    """One method; only what builds modules and parameters changes."""
+
+    def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef, needs: _Needs) -> None:
+        self.context, self.definition, self.function, self.needs = context, definition, function, needs
+        self.leaves: list[str] = []
+        self.made = 0
+
+    def run(self) -> None:
+        """Rewrite the method in place."""
+        extra = self.needs.of(self.definition) if self.function.name == "__init__" else ()
+        self.function.body = [s for statement in self.function.body for s in self._statements(statement)] or [ast.Pass()]
+        for keyword in extra:
+            self.function.args.kwonlyargs.append(ast.arg(keyword))
+            self.function.args.kw_defaults.append(None)
+        if self.leaves:
+            self._declare_leaves()
+
+    def _statements(self, statement: ast.stmt) -> list[ast.stmt]:
+        result = self.visit(statement)
+        return [s for s in (result if isinstance(result, list) else [result]) if s is not None]
+
+    def _declare_leaves(self) -> None:
+        node = self.definition.node
+        leaf = self.context.use("layers", "Leaf").id
+        for attr in dict.fromkeys(self.leaves):
+            node.body.insert(_after_docstring(node), ast.Assign([ast.Name(attr, ast.Store())], call(leaf), lineno=node.lineno))
+        dtype = ast.Assign([attribute("self", "dtype")], call(self.context.use("layers", "compute_dtype"), name("config")), lineno=0)
+        dtype.targets[0].ctx = ast.Store()
+        self.function.body.insert(_after_super(self.function.body), dtype)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self" and isinstance(node.value, ast.Call):
+            qualified = class_name(self.definition, node.value)
+            if qualified in _PARAMETER:
+                node.value = self._parameter(node.value)
+                self.leaves.append(target.attr)
+                return node
+            if qualified in _BUFFER:
+                node.value = self._buffer(node.value.args[0], node.value, target.attr)
+                return node
+        self.generic_visit(node)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
+        made = node.value
+        if isinstance(made, ast.Call) and _is_super_init(made):
+            return self._super_init(node, made)
+        if isinstance(made, ast.Call) and ast.unparse(made.func) in ("self.register_buffer", "self.register_parameter"):
+            return self._registered(node, made)
+        self.generic_visit(node)
+        return node
+
+    def _super_init(self, node: ast.Expr, made: ast.Call) -> ast.stmt | None:
+        base = self.needs.graph.base(self.definition)
+        if base is not None and self.needs.graph.method(base.qualified, "__init__") is not None:
+            made.keywords += self._extra(self.needs.of(base), made)
+            return node
+        if any(tables.last(ast.unparse(b)) == "PreTrainedModel" for b in _all_bases(self.needs.graph, self.definition)):
+            return dress(ast.Assign([ast.Attribute(name("self"), "config", ast.Store())], name("config")), node)
+        return None
+
+    def _registered(self, node: ast.Expr, made: ast.Call) -> ast.stmt | None:
+        arguments = {**dict(zip(("name", "value", "persistent"), made.args, strict=False)), **{k.arg: k.value for k in made.keywords}}
+        value = arguments.get("value", arguments.get("tensor", arguments.get("param")))
+        if not isinstance(arguments["name"], ast.Constant) or value is None:
+            self.context.gap("CV120", node, "torch.nn.Module.register_buffer", "its name is computed", "register it by a literal name")
+            return node
+        attr = str(arguments["name"].value)
+        target = ast.Attribute(name("self"), attr, ast.Store())
+        if isinstance(value, ast.Constant) and value.value is None:
+            return dress(ast.Assign([target], value), node)
+        if made.func.attr == "register_parameter":
+            self.leaves.append(attr)
+            return dress(ast.Assign([target], self._parameter(value) if isinstance(value, ast.Call) else value), node)
+        wrapped = call("Buffer", value)
+        if "persistent" in arguments:
+            wrapped.keywords.append(ast.keyword("persistent", arguments["persistent"]))
+        return dress(ast.Assign([target], self._buffer(value, wrapped, attr)), node)
+
+    def _parameter(self, node: ast.Call) -> ast.expr:
+        value = node.args[0] if node.args else node.keywords[0].value
+        keywords = [ast.keyword("axes", _axes_tuple(self._parameter_axes(node, value))), ast.keyword("config", name("config"))]
+        if _is_unfilled(value) and _rank(node, value) != 1:
+            shape = [a for a in value.args if not isinstance(a, ast.Starred)]
+            size = shape[0] if len(shape) == 1 and isinstance(shape[0], ast.Tuple | ast.List) else ast.Tuple(shape, ast.Load())
+            value = typed(call(self.context.use("layers", "normal"), size, ast.Constant(0.02)), value)
+            keywords.append(ast.keyword("rngs", name("rngs")))
+        return typed(ast.Call(self.context.use("layers", "param"), [value], keywords), node)
+
+    def _parameter_axes(self, node: ast.Call, value: ast.expr) -> tuple[str | None, ...]:
+        rank = _rank(node, value)
+        sizes = []
+        if isinstance(value, ast.Call):
+            sizes = [a for a in value.args if not isinstance(a, ast.Starred)]
+            if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
+                sizes = list(sizes[0].elts)
+        axes = [axis_of(s, self.function) for s in sizes]
+        if rank == 1 and axes in (["embed"], [None]):
+            axes = ["norm"]
+        if rank is not None and len(axes) != rank:
+            return (None,) * rank
+        return unique(axes)
+
+    def _buffer(self, value: ast.expr, node: ast.Call, attr: str) -> ast.expr:
+        persistent = next((k.value for k in node.keywords if k.arg == "persistent"), ast.Constant(True))
+        self.made += 1
+        if isinstance(persistent, ast.Constant) and not persistent.value:
+            return typed(call(self.context.use("layers", "constant"), self.visit(value)), node)
+        self.leaves.append(attr)
+        made = call(self.context.use("layers", "Buffer"), self.visit(value), config=name("config"))
+        return typed(made, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if getattr(node, "is_stack", False):
+            node.keywords = [ast.keyword("config", self._config()), ast.keyword("rngs", name("rngs"))]
+            return node
+        qualified = class_name(self.definition, node)
+        if qualified is None:
+            return self._chosen_class(node)
+        canonical = registry.canonical(qualified)
+        if canonical in registry.MODULES or canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper():
+            return self._module(node, canonical) if canonical not in _PARAMETER | _BUFFER else node
+        found = self.context.definition(qualified)
+        if found is not None and found.is_class:
+            node.keywords += self._extra(self.needs.of(found), node)
+        return node
+
+    def _chosen_class(self, node: ast.Call) -> ast.expr:
+        """A class picked at run time (`cls = A if flag else B; cls(…)`): the choices agree on what to pass, or all is passed."""
+        found = [d for d in (self.context.definition(c) for c in callees(node)) if d is not None and d.is_class]
+        if found:
+            needed = dict.fromkeys(k for d in found for k in self.needs.of(d))
+            node.keywords += self._extra(tuple(needed), node)
+        return node
+
+    def _extra(self, needed: tuple[str, ...], node: ast.Call) -> list[ast.keyword]:
+        given = {k.arg for k in node.keywords}
+        values = {"config": self._config(), "rngs": name("rngs")}
+        return [ast.keyword(k, values[k]) for k in needed if k not in given]
+
+    def _config(self) -> ast.expr:
+        taken = {a.arg for a in (*self.function.args.args, *self.function.args.kwonlyargs)}
+        if self.function.name != "__init__" and "config" not in taken:
+            return dotted("self.config")
+        return name("config")
+
+    def _module(self, node: ast.Call, canonical: str) -> ast.expr:
+        keywords = {k.arg: k.value for k in node.keywords if k.arg not in ("device", "dtype", None)}
+        try:
+            applied = apply_module(canonical, node.args, keywords)
+        except NoRule as missing:
+            self.context.gap("CV103", node, canonical, missing.reason, "add a module rule in converter/rules/modules/")
+            return call(self.context.use("gaps", "gap"), ast.Constant("CV103"), ast.Constant(f"{canonical}: {missing.reason}"))
+        self.context.imports |= applied.imports
+        made = applied.expr
+        if not isinstance(made, ast.Call):
+            return typed(made, node)
+        accepted = _support_keywords(ast.unparse(made.func))
+        if "axes" in accepted:
+            axes = self._module_axes(canonical, node)
+            if any(axes):
+                made.keywords.append(ast.keyword("axes", _axes_tuple(axes)))
+        for keyword, value in (("config", self._config()), ("rngs", name("rngs"))):
+            if keyword in accepted:
+                made.keywords.append(ast.keyword(keyword, value))
+        return typed(made, node)
+
+    def _module_axes(self, canonical: str, node: ast.Call) -> tuple[str | None, ...]:
+        named = {k.arg: k.value for k in node.keywords}
+        if canonical == "torch.nn.Embedding":
+            return unique([axis_of(a, self.function) for a in _pick(node.args, named, ("num_embeddings", "embedding_dim"))])
+        if canonical.endswith("Conv1D"):
+            size_out, size_in = _pick(node.args, named, ("nf", "nx"))
+            return unique([axis_of(size_in, self.function), axis_of(size_out, self.function)])
+        if canonical in ("torch.nn.Linear", "torch.nn.Bilinear"):
+            return unique([axis_of(a, self.function) for a in _pick(node.args, named, ("in_features", "out_features"))])
+        if "Norm" in canonical:
+            return ("norm",)
+        return ()
+
+
+def _pick(positional: list[ast.expr], named: dict, names: tuple[str, ...]) -> list[ast.expr]:
+    return [positional[i] if i < len(positional) else named[n] for i, n in enumerate(names) if i < len(positional) or n in named]
+
+
+def _axes_tuple(axes: tuple[str | None, ...]) -> ast.expr:
+    return ast.Tuple([ast.Constant(a) for a in axes], ast.Load())
+
+
+def _is_unfilled(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and tables.last(ast.unparse(value.func)) in _UNFILLED
+
+
+def _rank(node: ast.expr, value: ast.expr) -> int | None:
+    ranks = seen(node).get("ndims") or seen(value).get("ndims") or ()
+    if len(ranks) == 1:
+        return ranks[0]
+    if isinstance(value, ast.Call) and _is_unfilled(value):
+        sizes = value.args
+        if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
+            return len(sizes[0].elts)
+        return len(sizes)
+    return None
+
+
+def _is_recomputed(node: ast.Call) -> bool:
+    """Whether a buffer is made non-persistent."""
+    return any(k.arg == "persistent" and isinstance(k.value, ast.Constant) and not k.value.value for k in node.keywords)
+
+
+def _is_super_init(node: ast.Call) -> bool:
+    text = ast.unparse(node.func)
+    return text.startswith("super(") and text.endswith(".__init__")
+
+
+def _all_bases(graph: CallGraph, definition: Definition) -> list[ast.expr]:
+    found: list[ast.expr] = []
+    current: Definition | None = definition
+    while current is not None and isinstance(current.node, ast.ClassDef):
+        found += current.node.bases
+        current = graph.base(current)
+    return found
+
+
+def _after_docstring(node: ast.ClassDef) -> int:
+    first = node.body[0] if node.body else None
+    return 1 if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str) else 0
+
+
+def _after_super(body: list[ast.stmt]) -> int:
+    for index, statement in enumerate(body):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and _is_super_init(statement.value):
+            return index + 1
+    first = body[0] if body else None
+    return 1 if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else 0
+
+
+@functools.cache
+def _support_classes() -> dict[str, tuple[str, frozenset[str]]]:
+    """Support class -> (its module, keyword-only arguments of its constructor), read from the support library's text."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
+    bases: dict[str, str] = {}
+    for path in sorted(SUPPORT.glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            constructor = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
+            if constructor is not None:
+                found[node.name] = (path.stem, frozenset(a.arg for a in constructor.args.kwonlyargs))
+            elif node.bases:
+                bases[node.name] = ast.unparse(node.bases[0])
+                found[node.name] = (path.stem, frozenset({"?"}))
+    for cls, base in bases.items():
+        while base in bases:
+            base = bases[base]
+        found[cls] = (found[cls][0], found.get(base, ("", frozenset()))[1])
+    return found
+
+
+def _support_keywords(cls: str) -> frozenset[str]:
+    return _support_classes().get(tables.last(cls), ("", frozenset()))[1]
+
+
+def support_module(cls: str) -> str | None:
+    """The support module that defines a class."""
+    entry = _support_classes().get(cls)
+    return entry[0] if entry else None
+
+

@@ -1,0 +1,193 @@
+"""Replace torch calls, methods and constants by JAX, through the rule tables."""
+
+import ast
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter import registry
+from maxcode.converter.context import Context, Definition, callees, copy_facts, path_of, seen
+from maxcode.converter.infer import Kinds
+from maxcode.converter.nodes import attribute, call, typed
+from maxcode.converter.rule import Applied, NoRule, apply_attribute, apply_method, apply_op
+from maxcode.converter.rules import constants
+
+_PLAIN_TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "ndim", "at", "size", "itemsize", "nbytes"})
+_DEVICE_KEYWORDS = frozenset({"device", "pin_memory", "non_blocking", "requires_grad", "memory_format", "layout", "generator"})
+_LOSSES = "transformers.loss."
+_PYTHON = frozenset({"__getitem__", "keys", "items", "values"})
+
+
+class Ops(ast.NodeTransformer):
+    """One function of one definition; constructor statements that build modules are left to the modules pass."""
+
+    def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef) -> None:
+        registry.load()
+        self.context, self.definition = context, definition
+        self.types = Kinds(context, definition, function)
+        self.compared = False
+        self.local = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
+
+    # --- calls
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        qualified = self._callee(node)
+        if qualified and _is_torch_function(qualified):
+            return self._torch_call(node, qualified)
+        if qualified and qualified.startswith(_LOSSES):
+            self.generic_visit(node)
+            self.context.support.setdefault("losses", set())
+            return typed(ast.Call(self.context.use("losses", tables.last(qualified)), node.args, node.keywords), node)
+        if isinstance(node.func, ast.Attribute) and not qualified and self._is_tensor_method(node.func):
+            return self._torch_call(node, f"torch.Tensor.{node.func.attr}")
+        if _is_isinstance_tensor(node):
+            node.args[0] = self.visit(node.args[0])
+            self.context.imports.add("import jax")
+            node.args[1] = attribute("jax", "Array")
+            return node
+        self.generic_visit(node)
+        return node
+
+    def _callee(self, node: ast.Call) -> str | None:
+        found = {registry.canonical(c) for c in callees(node)}
+        if len(found) == 1:
+            return found.pop()
+        if found:
+            tensors = [c for c in found if c.startswith("torch.Tensor.")]
+            return tensors[0] if tensors else None
+        if hasattr(node, "seen"):
+            return None  # made by a pass to stand for a value that the run saw
+        return self._static_name(node.func)
+
+    def _static_name(self, function: ast.expr) -> str | None:
+        """Qualified torch name of a dotted expression, by the file's imports."""
+        text = ast.unparse(function)
+        root, _, rest = text.partition(".")
+        if root in self.local or not all(isinstance(n, ast.Attribute | ast.Name | ast.expr_context) for n in ast.walk(function)):
+            return None
+        qualified = self.definition.file.imports.get(root)
+        if qualified is None or not (qualified + ".").startswith("torch."):
+            return None
+        return registry.canonical(f"{qualified}.{rest}" if rest else qualified)
+
+    def _is_tensor_method(self, function: ast.Attribute) -> bool:
+        return function.attr not in _PYTHON and self.types.is_tensor(function.value)
+
+    def _torch_call(self, node: ast.Call, qualified: str) -> ast.expr:
+        arguments = [self.visit(a) for a in node.args]
+        keywords = {k.arg: self.visit(k.value) for k in node.keywords if k.arg not in _DEVICE_KEYWORDS}
+        if None in keywords:
+            return self._gap(node, qualified, "is called with `**` of a dictionary", "write the keywords out")
+        try:
+            if qualified.startswith("torch.Tensor."):
+                receiver = self._receiver(node)
+                if receiver is None:  # torch.Tensor.method(x, …)
+                    applied = apply_op(qualified, arguments, keywords)
+                else:
+                    applied = apply_method(tables.last(qualified), receiver, arguments, keywords)
+            else:
+                applied = apply_op(qualified, arguments, keywords)
+        except NoRule as missing:
+            return self._gap(node, qualified, missing.reason, "add an op rule in converter/rules/ops/")
+        return self._used(applied, node)
+
+    def _receiver(self, node: ast.Call) -> ast.expr | None:
+        if not isinstance(node.func, ast.Attribute) or self._static_name(node.func) is not None:
+            return None
+        return self.visit(node.func.value)
+
+    def _used(self, applied: Applied, node: ast.expr) -> ast.expr:
+        self.context.imports |= applied.imports
+        self.context.helpers |= applied.helpers
+        expression = applied.expr
+        return typed(expression, node) if not hasattr(expression, "seen") or expression is not node else expression
+
+    def _gap(self, node: ast.expr, torch_name: str, reason: str, hint: str) -> ast.expr:
+        self.context.gap("CV101", node, torch_name, reason, hint)
+        where = f"{path_of(node).rsplit('/', 1)[-1]}:{getattr(node, 'lineno', 0)}"
+        text = f"{where}: {torch_name}: {reason}"
+        return copy_facts(call(self.context.use("gaps", "gap"), ast.Constant("CV101"), ast.Constant(text)), node)
+
+    # --- names and attributes
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if not isinstance(node.ctx, ast.Load):
+            node.value = self.visit(node.value)
+            return node
+        constant = self._constant(node)
+        if constant is not None:
+            return constant
+        if self._is_constant_buffer(node):
+            node.value = self.visit(node.value)
+            return typed(ast.Subscript(node, ast.Constant(...), ast.Load()), node)
+        if self._is_tensor_attribute(node):
+            node.value = self.visit(node.value)
+            try:
+                return self._used(apply_attribute(f"torch.Tensor.{node.attr}", node.value), node)
+            except NoRule:
+                return node
+        node.value = self.visit(node.value)
+        return node
+
+    def _constant(self, node: ast.expr) -> ast.expr | None:
+        qualified = self._static_name(node)
+        if qualified is None:
+            return None
+        if constants.has_constant(qualified):
+            return self._used(constants.apply_constant(qualified, compared=self.compared), node)
+        if qualified in registry.OPS:
+            # A torch function handed about as a value.
+            self.context.gap("CV102", node, qualified, "is used as a value", "wrap it in a lambda")
+        return None
+
+    def _is_constant_buffer(self, node: ast.Attribute) -> bool:
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            return "constant" in self.context.class_facts(self.definition.qualified).get(node.attr, ())
+        for owner in seen(node.value).get("names", ()):
+            if "constant" in self.context.class_facts(owner.removeprefix("module:")).get(node.attr, ()):
+                return True
+        return False
+
+    def _is_tensor_attribute(self, node: ast.Attribute) -> bool:
+        return node.attr not in _PLAIN_TENSOR_ATTRIBUTES and bool(self.types.of(node.value)) and self.types.is_tensor(node.value)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in self.definition.file.imports and node.id not in self.local:
+            constant = self._constant(node)
+            if constant is not None:
+                return constant
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        compared, self.compared = self.compared, True
+        self.generic_visit(node)
+        self.compared = compared
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Leave annotations to the signature pass."""
+        node.body = [self.visit(s) for s in node.body]
+        node.args.defaults = [self.visit(d) for d in node.args.defaults]
+        node.args.kw_defaults = [self.visit(d) if d is not None else None for d in node.args.kw_defaults]
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+
+def _is_torch_function(qualified: str) -> bool:
+    if not qualified.startswith("torch."):
+        return False
+    last = tables.last(qualified)
+    return not last[:1].isupper() and not qualified.startswith("torch.nn.modules.")
+
+
+def _is_isinstance_tensor(node: ast.Call) -> bool:
+    return (
+        isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+        and len(node.args) == 2
+        and ast.unparse(node.args[1]) in ("torch.Tensor", "Tensor", "torch.LongTensor")
+    )
+
+

@@ -1,0 +1,187 @@
+"""Take the framework's plumbing out of a definition: logging, environment checks, cache switches, dispatch tables, gradient modes."""
+
+import ast
+from typing import Any
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter.context import Context, copy_facts, kinds, seen
+
+
+class Plumbing(ast.NodeTransformer):
+    """Rewrite one function or class; run `Fold` after it."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.constants: list[dict[str, ast.expr]] = [{}]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+        constants: dict[str, ast.expr] = dict(self.constants[-1])
+        # Constructors and the framework's tables use the same words for other things.
+        if node.name != "__init__":
+            constants |= {n: ast.Constant(v) for n, v in tables.CONSTANT_ARGUMENTS.items() if n in names}
+            if tables.CACHE_SWITCH in names:
+                cache = next((n for n in tables.CACHE_ARGUMENTS if n in names), None)
+                constants[tables.CACHE_SWITCH] = _not_none(cache) if cache else ast.Constant(False)
+        if "device" in names:
+            constants["device"] = ast.Constant(None)
+        for name in set(constants) & names:
+            _drop_parameter(node.args, name)
+        self.constants.append(constants)
+        node.decorator_list = [d for d in node.decorator_list if self._keeps(d)]
+        node.body = [s for statement in node.body for s in self._statements(statement)] or [ast.Pass()]
+        self.constants.pop()
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        node.decorator_list = [d for d in node.decorator_list if self._keeps(d)]
+        node.body = [s for statement in node.body for s in self._statements(statement)] or [ast.Pass()]
+        return node
+
+    def _statements(self, statement: ast.stmt) -> list[ast.stmt]:
+        result = self.visit(statement)
+        return result if isinstance(result, list) else [result] if result is not None else []
+
+    def _keeps(self, decorator: ast.expr) -> bool:
+        name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if name in tables.KEPT_DECORATORS or name.endswith((".setter", ".getter")):
+            return True
+        if name in tables.DROPPED_DECORATORS or tables.last(name) in tables.DROPPED_DECORATORS:
+            return False
+        if tables.last(name) in tables.SUPPORT:
+            return True
+        self.context.gap("CV110", decorator, name, "no rule says what this decorator does to the function", "add it to plumbing.py")
+        return False
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        if isinstance(node.value, ast.Call) and self._is_dropped_call(node.value):
+            return None
+        if isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
+            return None
+        self.generic_visit(node)
+        return node
+
+    def _is_dropped_call(self, call: ast.Call) -> bool:
+        name = ast.unparse(call.func)
+        root = name.rsplit(".", 1)[0]
+        if root in tables.DROPPED_CALL_ROOTS or name in tables.DROPPED_CALL_ROOTS:
+            return True
+        return tables.last(name) in tables.DROPPED_CALLS and not self._is_own_function(call)
+
+    def _is_own_function(self, call: ast.Call) -> bool:
+        return isinstance(call.func, ast.Name) and call.func.id in getattr(call, "file", self).definitions
+
+    definitions: dict = {}
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute) and target.attr in tables.CONSTANT_ATTRIBUTES:
+            return None
+        if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
+            return None
+        if isinstance(target, ast.Name) and kinds(node.value) == {"device"}:
+            self.constants[-1][target.id] = ast.Constant(None)
+        if isinstance(target, ast.Name) and target.id in self.constants[-1]:
+            return None
+        self.generic_visit(node)
+        return node
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        return None
+
+    def visit_With(self, node: ast.With) -> Any:
+        names = [tables.last(ast.unparse(i.context_expr.func)) for i in node.items if isinstance(i.context_expr, ast.Call)]
+        self.generic_visit(node)
+        if len(names) == len(node.items) and all(n in tables.DROPPED_CONTEXTS for n in names):
+            return node.body
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in self.constants[-1]:
+            return copy_facts(_copy(self.constants[-1][node.id]), node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.attr in tables.CONSTANT_ATTRIBUTES:
+            return ast.copy_location(ast.Constant(tables.CONSTANT_ATTRIBUTES[node.attr]), node)
+        self.generic_visit(node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        name = ast.unparse(node.func)
+        short = tables.last(name)
+        if short in tables.CONSTANT_CALLS and not self._is_own_function(node):
+            return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS[short]), node)
+        if short == "get_interface" or (short == "get" and "ATTENTION_FUNCTIONS" in name):
+            return self._attention_dispatch(node)
+        devices = {id(a) for a in node.args if kinds(a) == {"device"}}
+        moved = _is_moved(node, devices)
+        self.generic_visit(node)
+        node.keywords = [k for k in node.keywords if not self._is_steering(k)]
+        if moved:
+            node.args = [a for a in node.args if id(a) not in devices and not _is_none(a)]
+            if not node.args and not node.keywords:
+                return node.func.value
+        if short in tables.PLAIN_CALLS and len(node.args) >= tables.PLAIN_CALLS[short]:
+            return copy_facts(ast.Call(node.args[0], node.args[tables.PLAIN_CALLS[short] :], []), node)
+        if _is_record_call(node):
+            node.keywords = [k for k in node.keywords if not _always_none(k.value)]
+        return node
+
+    def _attention_dispatch(self, node: ast.Call) -> ast.expr:
+        function = self.context.use("attention", "get_attention")
+        config = node.args[0]
+        owner = config.value if isinstance(config, ast.Attribute) else ast.parse("self.config", mode="eval").body
+        return copy_facts(ast.Call(function, [owner, node.args[1]], []), node)
+
+    def _is_steering(self, keyword: ast.keyword) -> bool:
+        return keyword.arg in (*tables.CONSTANT_ARGUMENTS, tables.CACHE_SWITCH, "device") or (
+            keyword.arg == "kwargs" and isinstance(keyword.value, ast.Name)
+        )
+
+
+def _is_moved(node: ast.Call, devices: set[int]) -> bool:
+    """Whether a call moves a tensor to a device."""
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr in ("cuda", "cpu"):
+        return True
+    return node.func.attr == "to" and (bool(devices) or any(k.arg == "device" for k in node.keywords))
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_record_call(node: ast.Call) -> bool:
+    return "record" in kinds(node)
+
+
+def _always_none(value: ast.expr) -> bool:
+    """Whether a field of another record is passed on that no run ever saw filled."""
+    if isinstance(value, ast.IfExp):
+        return _always_none(value.body) or _always_none(value.orelse)
+    return isinstance(value, ast.Attribute) and seen(value).get("kinds") == ["none"]
+
+
+def _not_none(name: str) -> ast.expr:
+    return ast.Compare(ast.Name(name, ast.Load()), [ast.IsNot()], [ast.Constant(None)])
+
+
+def _copy(node: ast.expr) -> ast.expr:
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+def _drop_parameter(arguments: ast.arguments, name: str) -> None:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    for index, argument in enumerate(positional):
+        if argument.arg == name:
+            default = index - (len(positional) - len(arguments.defaults))
+            if default >= 0:
+                del arguments.defaults[default]
+            (arguments.args if argument in arguments.args else arguments.posonlyargs).remove(argument)
+            return
+    for index, argument in enumerate(arguments.kwonlyargs):
+        if argument.arg == name:
+            del arguments.kwonlyargs[index], arguments.kw_defaults[index]
+            return

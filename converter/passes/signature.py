@@ -1,0 +1,129 @@
+"""Method names, base classes and annotations: `forward` becomes `__call__`, tensors become arrays."""
+
+import ast
+
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.infer import _TENSOR_ANNOTATIONS
+from maxcode.converter.passes.names import Names
+
+_MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.modules.Module"})
+
+
+class Signature(ast.NodeTransformer):
+    """One definition."""
+
+    def __init__(self, context: Context, definition: Definition, names: Names) -> None:
+        self.context, self.definition, self.names = context, definition, names
+        self.is_module = definition.is_class and self._is_module_class(definition)
+
+    def _is_module_class(self, definition: Definition) -> bool:
+        return definition.qualified in self.context.facts.get("classes", {}) or any(
+            isinstance(s, ast.FunctionDef) and s.name == "forward" for s in definition.node.body
+        )
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        node.keywords = []
+        bases = [b for base in node.bases if (b := self._base(base)) is not None]
+        node.bases = list({ast.unparse(b): b for b in bases}.values())
+        if len(node.bases) > 1:
+            node.bases = [b for b in node.bases if ast.unparse(b) != "Module"]
+        self.generic_visit(node)
+        return node
+
+    def _base(self, base: ast.expr) -> ast.expr | None:
+        text = ast.unparse(base)
+        root, _, rest = text.partition(".")
+        qualified = self.definition.file.qualify(root) or root
+        qualified = f"{qualified}.{rest}" if rest else qualified
+        if qualified in _MODULE_BASES or qualified == "torch.nn.Module":
+            return self.context.use("layers", "Module")
+        if qualified.rsplit(".", 1)[-1] in ("ABC", "GenerationMixin", "object", "Protocol"):
+            return None
+        if self.context.definition(qualified) is not None or not isinstance(base, ast.Name):
+            return base
+        new = self.names.resolve(qualified, root) if root in self.definition.file.imports else None
+        return ast.Name(new, ast.Load()) if new else base if root == text and new is None and self._is_known(root) else None
+
+    def _is_known(self, name: str) -> bool:
+        return any(name in names for names in self.context.support.values()) or name in {d.name for d in self.context.definitions}
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        if node.name == "forward" and self.is_module:
+            node.name = "__call__"
+        node.returns = self._annotation(node.returns)
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg):
+            if argument is not None:
+                argument.annotation = self._annotation(argument.annotation)
+        for argument in node.args.kwonlyargs:
+            if argument.arg == "rngs" and argument.annotation is None:
+                argument.annotation = ast.parse("nnx.Rngs", mode="eval").body
+        self.generic_visit(node)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        self.generic_visit(node)
+        if node.value is None or not isinstance(node.target, ast.Name | ast.Attribute):
+            return node
+        new = ast.Assign([node.target], node.value)
+        for field in ("leading", "trailing", "spaced", "file"):
+            if hasattr(node, field):
+                setattr(new, field, getattr(node, field))
+        return ast.copy_location(new, node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if node.attr == "forward":
+            text = ast.unparse(node.value)
+            if text == "self" or text.startswith("super("):
+                node.attr = "__call__"
+            elif isinstance(node.ctx, ast.Load):
+                return node.value
+        return node
+
+    def _annotation(self, node: ast.expr | None) -> ast.expr | None:
+        if node is None:
+            return None
+        converted = _Annotation(self).visit(ast.parse(ast.unparse(node), mode="eval").body)
+        return None if converted is None or any(getattr(n, "dropped", False) for n in ast.walk(converted)) else converted
+
+
+class _Annotation(ast.NodeTransformer):
+    """Rewrite one annotation; parts that mean nothing in JAX are marked dropped."""
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return self._named(ast.unparse(node))
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._named(node.id)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if isinstance(node.value, str):
+            return self._named(node.value) if node.value.isidentifier() else self._drop()
+        return node
+
+    def _drop(self) -> ast.expr:
+        node = ast.Constant(None)
+        node.dropped = True
+        return node
+
+    def _named(self, text: str) -> ast.expr:
+        short = text.rsplit(".", 1)[-1]
+        root = text.split(".")[0]
+        file, names, context = self.signature.definition.file, self.signature.names, self.signature.context
+        qualified = file.qualify(root) or ""
+        if short in _TENSOR_ANNOTATIONS and (qualified.startswith("torch") or root == "torch"):
+            return ast.Name("Array", ast.Load())
+        if text in ("int", "float", "bool", "str", "tuple", "list", "dict", "None", "object", "type"):
+            return ast.Name(text, ast.Load())
+        if short == "Module" and qualified.startswith("torch"):
+            return ast.parse("nnx.Module", mode="eval").body
+        if root in file.imports and not qualified.startswith("torch") and root == text:
+            new = names.resolve(qualified, root)
+            if new:
+                return ast.Name(new, ast.Load())
+        if context.definition(f"{file.module}.{text}") is not None:
+            return ast.Name(text, ast.Load())
+        return self._drop()

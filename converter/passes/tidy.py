@@ -1,0 +1,46 @@
+"""Remove what the other passes left behind: unused local names, device bookkeeping, statements without effect."""
+
+import ast
+
+_PURE = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.Tuple, ast.List, ast.IfExp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Dict)
+
+
+def remove_unused(function: ast.FunctionDef) -> bool:
+    """Drop assignments of pure expressions to names that are never read; True when something was dropped."""
+    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    dropper = _Drop(used)
+    function.body = dropper.block(function.body) or [ast.Pass()]
+    return dropper.dropped
+
+
+class _Drop:
+    def __init__(self, used: set[str]) -> None:
+        self.used, self.dropped = used, False
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        kept = []
+        for statement in body:
+            for name in ("body", "orelse", "finalbody"):
+                inner = getattr(statement, name, None)
+                if isinstance(inner, list) and inner and isinstance(inner[0], ast.stmt):
+                    setattr(statement, name, self.block(inner) or ([ast.Pass()] if name == "body" else []))
+            if self._is_dead(statement):
+                self.dropped = True
+            else:
+                kept.append(statement)
+        return kept
+
+    def _is_dead(self, statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            targets: list[ast.expr] = [statement.target]
+        elif isinstance(statement, ast.Assign):
+            targets = statement.targets
+        else:
+            return False
+        names = [t.id for t in targets if isinstance(t, ast.Name)]
+        return len(names) == len(targets) and not set(names) & self.used and is_pure(statement.value)
+
+
+def is_pure(node: ast.expr) -> bool:
+    """Whether evaluating an expression has no effect and calls nothing."""
+    return all(isinstance(n, _PURE) or not isinstance(n, ast.expr) for n in ast.walk(node))

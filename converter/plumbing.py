@@ -1,0 +1,96 @@
+"""What framework plumbing means for a converted model, as data.
+
+Model code of `transformers` leans on its framework: decorators, caches, mask factories, keyword plumbing. The tables say what
+becomes of each piece, keyed on the last part of its qualified name, since the framework moves its modules about often.
+"""
+
+FRAMEWORK = "transformers."
+
+# Decorators that change how a function is called or documented, not what it computes.
+DROPPED_DECORATORS = frozenset({
+    "add_start_docstrings", "add_start_docstrings_to_model_forward", "add_code_sample_docstrings", "replace_return_docstrings",
+    "auto_docstring", "can_return_tuple", "capture_outputs", "check_model_inputs", "merge_with_config_defaults",
+    "deprecate_kwarg", "force_accelerate_hooks", "use_experts_implementation", "use_kernel_forward_from_hub",
+    "use_kernel_func_from_hub", "use_kernel_func_from_hub_with_fallback", "use_kernelized_func", "strict",
+    "torch.no_grad", "torch.inference_mode", "torch.compile", "torch.jit.script", "torch.jit.ignore", "torch.jit.unused",
+    "torch.compiler.disable", "torch._dynamo.disable", "torch.compiler.allow_in_graph", "typing.override", "override",
+    "functools.wraps", "final", "typing.final", "torch.jit.export", "torch.fx.wrap", "maybe_autocast",
+})  # fmt: skip
+
+KEPT_DECORATORS = frozenset({
+    "staticmethod", "classmethod", "property", "dataclass", "dataclasses.dataclass", "functools.lru_cache", "functools.cache",
+    "abstractmethod", "abc.abstractmethod", "functools.cached_property",
+})  # fmt: skip
+
+# Framework names that the support library provides: last part of the name -> (support module, name).
+SUPPORT = {
+    "ACT2FN": ("activations", "ACT2FN"),
+    "ACT2CLS": ("activations", "ACT2FN"),
+    "Cache": ("cache", "Cache"),
+    "DynamicCache": ("cache", "Cache"),
+    "StaticCache": ("cache", "Cache"),
+    "EncoderDecoderCache": ("cache", "EncoderDecoderCache"),
+    "ROPE_INIT_FUNCTIONS": ("rope", "ROPE_INIT_FUNCTIONS"),
+    "dynamic_rope_update": ("rope", "dynamic_rope_update"),
+    "PreTrainedModel": ("layers", "PreTrainedModel"),
+    "GradientCheckpointingLayer": ("layers", "Module"),
+    "slice_logits_to_keep": ("heads", "slice_logits_to_keep"),
+    "BaseModelOutput": ("records", "BaseModelOutput"),
+}
+
+MASK_FACTORIES_MODULE = "masking_utils"  # every function of that module has its namesake in support/masks.py
+RECORDS_MODULES = ("modeling_outputs", "utils.generic")
+
+DROPPED_BASES = frozenset({"GenerationMixin", "PushToHubMixin", "EmbeddingAccessMixin", "ABC", "ModuleUtilsMixin"})
+
+# Calls whose effect is none of the model's: logging, checks of the environment, initialisation of random weights.
+DROPPED_CALLS = frozenset({
+    "post_init", "init_weights", "warn", "warning", "warning_once", "info", "debug", "_init_weights", "apply", "reset_parameters",
+    "mark_static_address", "_check", "check_support_param_buffer_assignment", "set_printoptions", "requires_grad_", "manual_seed",
+})  # fmt: skip
+DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", "torch._check", "torch._dynamo")
+
+# Questions about the environment and their answers in a converted model.
+CONSTANT_CALLS = {
+    "is_tracing": False, "is_torchdynamo_compiling": False, "is_torchdynamo_exporting": False, "is_torch_xla_available": False,
+    "is_torch_fx_proxy": False, "is_compiling": False, "is_exporting": False, "is_scripting": False, "is_grad_enabled": False,
+    "is_flash_attn_2_available": False, "is_flash_attention_requested": False, "is_deepspeed_zero3_enabled": False,
+    "is_fsdp_managed_module": False, "is_autocast_enabled": False, "is_jit_tracing": False, "is_cuda_stream_capturing": False,
+    "is_causal_conv1d_available": False, "is_mamba_ssm_available": False, "is_kernels_available": False,
+    "is_hooked": False, "is_quantized": False,
+}  # fmt: skip
+
+# Attributes with one value in a converted model.
+CONSTANT_ATTRIBUTES = {
+    "_attn_implementation": "eager",
+    "gradient_checkpointing": False,
+    "_experts_implementation": "eager",
+    "is_cuda": False,
+    "is_meta": False,
+    "is_quantized": False,
+    "is_nested": False,
+}
+
+# Forward arguments that only steer the framework's own bookkeeping, with the value that a converted model has for them.
+CONSTANT_ARGUMENTS = {
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "output_router_logits": False,
+    "return_dict": True,
+}
+CACHE_SWITCH = "use_cache"
+CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "past_key_value")
+
+# Call as `f(function, sizes…, *tensors)` -> position of the first tensor: the plain call computes the same.
+PLAIN_CALLS = {"apply_chunking_to_forward": 3}
+
+# Context managers that only steer the runtime.
+DROPPED_CONTEXTS = frozenset({
+    "no_grad", "autocast", "maybe_autocast", "set_grad_enabled", "inference_mode", "device", "enable_grad", "record_function",
+    "nullcontext", "sdpa_kernel",
+})  # fmt: skip
+
+
+def last(name: str) -> str:
+    """Last part of a dotted name."""
+    return name.rsplit(".", 1)[-1]

@@ -1,0 +1,207 @@
+"""Write facts.json: what an instrumented run of the source model saw (see `instrument`), and the model's tree.
+
+`python -m maxcode.evaluator.oracle.probe --target target.json --out facts.json`
+"""
+
+import argparse
+import importlib
+import inspect
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maxcode.evaluator.oracle.instrument import InstrumentingFinder, Recorder, _qualified, kind_of
+
+_CONVERTED_PARTS = ("transformers.models.", "transformers.pytorch_utils", "transformers.modeling_layers")
+
+_REGISTRIES = (".configuration_", ".models.auto")
+
+
+def wanted(target: dict) -> Any:
+    """Which modules to instrument: model code of the target's own package or folder, never framework plumbing."""
+    package = (target.get("module") or "").split(".")[0]
+    folder = str(Path(target["path"]).resolve().parent) if str(target.get("path") or "").endswith(".py") else None
+
+    def test(fullname: str, origin: str) -> bool:
+        if fullname.startswith("transformers."):
+            return fullname.startswith(_CONVERTED_PARTS) and not any(part in fullname for part in _REGISTRIES)
+        if folder is not None and origin.startswith(folder):
+            return True
+        return fullname.split(".")[0] == package and package not in ("torch", "transformers", "maxcode")
+
+    return test
+
+
+def probe(target: dict) -> dict:
+    """Build and run the target under instrumentation, in several scenarios; the JSON record of facts.json."""
+    recorder = Recorder()
+    sys.meta_path.insert(0, InstrumentingFinder(recorder, wanted(target)))
+    from maxcode.evaluator.oracle.build import build  # imports the model's module, now through the hook
+
+    model, inputs = build(target)
+    scenarios = []
+    for name, run in _scenarios(model, inputs):
+        try:
+            with torch.no_grad():
+                run()
+            scenarios.append({"name": name, "error": None})
+        except Exception as error:  # noqa: BLE001 - a scenario that the model does not support is a fact, not a fault
+            scenarios.append({"name": name, "error": f"{type(error).__name__}: {error}", "at": _last_frame(error)})
+    return {
+        "format": 1,
+        "scenarios": scenarios,
+        "files": recorder.to_json(),
+        "tree": _tree(model),
+        "classes": _classes(model),
+        "config_file": _config_file(model, target),
+        "config": _config_dict(model),
+        "constructor": _constructor(type(model), target),
+        "forward": list(inspect.signature(type(model).forward).parameters)[1:],
+        "inputs": {k: _describe(v) for k, v in (inputs.items() if isinstance(inputs, dict) else enumerate(inputs))},
+    }
+
+
+def _scenarios(model: torch.nn.Module, inputs: Any) -> list:
+    if not isinstance(inputs, dict):
+        return [("forward", lambda: model(*inputs)), ("train", lambda: _in_training(model, lambda: model(*inputs)))]
+    parameters = inspect.signature(type(model).forward).parameters
+    runs = [("forward", lambda: model(**inputs))]
+    bare = {k: v for k, v in inputs.items() if "mask" not in k}
+    if len(bare) != len(inputs):
+        runs.append(("without masks", lambda: model(**bare)))
+    if "cache" in parameters or "past_key_values" in parameters:
+        runs.append(("cache", lambda: _cached(model, inputs, parameters)))
+    if "labels" in parameters:
+        runs.append(("labels", lambda: _with_labels(model, bare)))
+    runs.append(("train", lambda: _in_training(model, lambda: model(**inputs))))
+    return runs
+
+
+def _cached(model: torch.nn.Module, inputs: dict, parameters: Any) -> None:
+    name = "cache" if "cache" in parameters else "past_key_values"
+    ids = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
+    keep = {k: v for k, v in inputs.items() if k != "use_cache" and ("mask" not in k or k == "attention_mask" != ids)}
+    if ids == "input_ids":
+        keep.pop("attention_mask", None)
+    first = model(**keep, use_cache=True)
+    step = {**keep, ids: inputs[ids][:, -1:], name: getattr(first, name)}
+    for key in ("token_type_ids", "position_ids", "inputs_embeds"):
+        if key in step and torch.is_tensor(step[key]):
+            step[key] = step[key][:, -1:]
+    model(**step, use_cache=True)
+    longer = {**step, ids: inputs[ids][:, :3]}
+    model(**{k: v for k, v in longer.items() if k not in ("token_type_ids", "position_ids")}, use_cache=True)
+
+
+def _with_labels(model: torch.nn.Module, inputs: dict) -> None:
+    ids = inputs.get("decoder_input_ids", inputs.get("input_ids"))
+    model(**inputs, labels=ids)
+
+
+def _in_training(model: torch.nn.Module, run: Any) -> None:
+    model.train()
+    try:
+        run()
+    finally:
+        model.eval()
+
+
+def _tree(model: torch.nn.Module) -> dict[str, dict]:
+    tree = {}
+    for fqn, module in model.named_modules(remove_duplicate=False):
+        tree[fqn] = {
+            "class": _qualified(type(module)),
+            "params": [n for n, p in module._parameters.items() if p is not None],
+            "buffers": [n for n, b in module._buffers.items() if b is not None and n not in module._non_persistent_buffers_set],
+            "constants": [n for n, b in module._buffers.items() if b is not None and n in module._non_persistent_buffers_set],
+        }  # fmt: skip
+    return tree
+
+
+def _classes(model: torch.nn.Module) -> dict[str, dict]:
+    """Per module class: the kinds of its instances' attributes, and the files of its definition and bases."""
+    classes: dict[str, dict] = {}
+    for module in model.modules():
+        entry = classes.setdefault(
+            _qualified(type(module)) or "?",
+            {"attributes": {}, "mro": [_qualified(c) for c in type(module).__mro__], "file": _file(type(module))},
+        )
+        for name, value in {**vars(module), **module._parameters, **module._buffers, **module._modules}.items():
+            if not name.startswith("_") and name != "training":
+                kinds = entry["attributes"].setdefault(name, [])
+                kind = _attribute_kind(module, name, value)
+                if kind not in kinds:
+                    kinds.append(kind)
+    return classes
+
+
+def _attribute_kind(module: torch.nn.Module, name: str, value: Any) -> str:
+    if value is not None and name in module._buffers:
+        return "constant" if name in module._non_persistent_buffers_set else "buffer"
+    return kind_of(value)
+
+
+def _file(cls: type) -> str | None:
+    try:
+        return inspect.getsourcefile(cls)
+    except (TypeError, OSError):
+        return None
+
+
+def _config_file(model: torch.nn.Module, target: dict) -> str | None:
+    if not target.get("config_class"):
+        return None
+    return _file(getattr(importlib.import_module(target["config_module"]), target["config_class"]))
+
+
+def _config_dict(model: torch.nn.Module) -> dict | None:
+    config = getattr(model, "config", None)
+    return config.to_dict() if hasattr(config, "to_dict") else None
+
+
+def _constructor(cls: type, target: dict) -> list[dict]:
+    """Constructor parameters with their defaults as source text and the values given."""
+    given = target.get("init") or {}
+    rows = []
+    for index, (name, parameter) in enumerate(list(inspect.signature(cls.__init__).parameters.items())[1:]):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        row: dict[str, Any] = {"name": name}
+        if parameter.default is not parameter.empty:
+            row["default"] = repr(parameter.default)
+        if isinstance(given, dict) and name in given:
+            row["value"] = given[name]
+        elif isinstance(given, list) and index < len(given):
+            row["value"] = given[index]
+        rows.append(row)
+    return rows
+
+
+def _describe(value: Any) -> dict:
+    if torch.is_tensor(value):
+        return {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+    return {"kind": kind_of(value)}
+
+
+def _last_frame(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def main() -> None:
+    """Command line of the probe."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", required=True, type=Path)
+    parser.add_argument("--out", required=True, type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    facts = probe(json.loads(arguments.target.read_text()))
+    arguments.out.write_text(json.dumps(facts, default=str))
+
+
+if __name__ == "__main__":
+    main()
