@@ -198,9 +198,14 @@ def heaviside(input, values):
     return jnp.heaviside(input, values)
 
 
-@op("torch.complex")
+@op("torch.complex", when=lambda real, imag: fact(real).shape is not None and fact(real).shape == fact(imag).shape)
 def complex_of(real, imag):
     return lax.complex(real, imag)
+
+
+@op("torch.complex")
+def complex_broadcast(real, imag):
+    return lax.complex(*jnp.broadcast_arrays(real, imag))
 
 
 @op("torch.polar")

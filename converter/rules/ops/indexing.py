@@ -79,6 +79,11 @@ def scatter_with_add(input, dim, index, src, *, reduce):
     return scatter_add(input, dim, index, src)
 
 
+@op("torch.scatter", "torch.Tensor.scatter", limits=_ZERO_D, when=lambda reduce: literal(reduce) == "multiply")
+def scatter_with_multiply(input, dim, index, src, *, reduce):
+    return scatter_reduce(input, dim, index, src, "prod")
+
+
 @op("torch.scatter_add", "torch.Tensor.scatter_add", limits=_ZERO_D)
 def scatter_add(input, dim, index, src):
     """`input` plus the entries of `src` at `index` along an axis."""

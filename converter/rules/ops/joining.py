@@ -1,10 +1,11 @@
 """Joining and splitting of tensors."""
 
+import ast
 import itertools
 
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import fact, is_sequence, literal
+from maxcode.converter.arguments import fact, is_sequence, literal, ndim
 from maxcode.converter.rule import op
 
 
@@ -14,6 +15,13 @@ def _divides(input, chunks, dim):
     if not (isinstance(count, int) and isinstance(axis, int) and shapes):
         return False
     return all(-len(shape) <= axis < len(shape) and shape[axis] % count == 0 for shape in shapes)
+
+
+def _any_zero_d(tensors):
+    return any(ndim(tensor) == 0 for tensor in getattr(tensors, "elts", tensors))
+
+
+_ZERO_D_GRID = {"a 0-d array is no axis of a grid": lambda tensors: isinstance(tensors, list | ast.Tuple | ast.List) and _any_zero_d(tensors)}
 
 
 @op("torch.cat", "torch.concat", "torch.concatenate")
@@ -87,7 +95,7 @@ def chunk_evenly(input, chunks, dim=0):
 def chunk(input, chunks, dim=0):
     """At most `chunks` parts of equal size, the last one smaller."""
     size = -(-input.shape[dim] // chunks)
-    return tuple(jnp.split(input, range(size, input.shape[dim], size), axis=dim)) if size else (input,) * chunks
+    return tuple(jnp.split(input, list(range(size, input.shape[dim], size)), axis=dim)) if size else (input,) * chunks
 
 
 @op("torch.tensor_split", "torch.Tensor.tensor_split")
@@ -100,12 +108,12 @@ def unbind(input, dim=0):
     return jnp.unstack(input, axis=dim)
 
 
-@op("torch.meshgrid", when=lambda tensors: is_sequence(tensors))
+@op("torch.meshgrid", when=lambda tensors: is_sequence(tensors), limits=_ZERO_D_GRID)
 def meshgrid_of(tensors, *, indexing="ij"):
     return jnp.meshgrid(*tensors, indexing=indexing)
 
 
-@op("torch.meshgrid")
+@op("torch.meshgrid", limits=_ZERO_D_GRID)
 def meshgrid(*tensors, indexing="ij"):
     return jnp.meshgrid(*tensors, indexing=indexing)
 

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import is_omitted, is_sequence, is_tensor
+from maxcode.converter.arguments import fact, is_omitted, is_sequence, is_tensor, literal
 from maxcode.converter.rule import op
 
 _TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}
@@ -120,7 +120,15 @@ def einsum(equation, *operands):
     return jnp.einsum(equation, *operands)
 
 
-@op("torch.tensordot", **_TOLERANCE)
+def _contracts_unequal(a, b, dims):
+    """Whether a pair of contracted axes has sizes 1 and n, which torch broadcasts."""
+    axes, left, right = literal(dims), fact(a).shape, fact(b).shape
+    if not isinstance(axes, tuple | list) or len(axes) != 2 or left is None or right is None:
+        return False
+    return any(left[i] != right[j] for i, j in zip(*axes, strict=True))
+
+
+@op("torch.tensordot", limits={"contracted axes of different size are not broadcast": _contracts_unequal}, **_TOLERANCE)
 def tensordot(a, b, dims=2):
     return jnp.tensordot(a, b, dims)
 

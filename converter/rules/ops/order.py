@@ -1,10 +1,10 @@
 """Sorting and searching."""
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_true, ndim
+from maxcode.converter.arguments import is_true, literal, ndim
+from maxcode.converter.facts import MISSING
 from maxcode.converter.rule import op
 from maxcode.converter.rules.ops.reduction import ValuesAndIndices
 
@@ -53,33 +53,30 @@ def bucketize(input, boundaries, *, out_int32=False, right=False):
     return jnp.searchsorted(boundaries, input, side="right" if right else "left")
 
 
-@op(
-    "torch.searchsorted",
-    when=lambda sorted_sequence: ndim(sorted_sequence) == 1,
-    limits={"a sorter permutation is not converted": lambda sorter: is_true(sorter)},
-)
+_SEARCH = {"a sorter permutation is not converted": lambda sorter: is_true(sorter)}
+
+
+@op("torch.searchsorted", when=lambda sorted_sequence: ndim(sorted_sequence) == 1, limits=_SEARCH)
 def searchsorted_vector(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
-    return jnp.searchsorted(sorted_sequence, input, side=side or ("right" if right else "left"))
+    return jnp.searchsorted(sorted_sequence, input, side=("right" if right else "left") if side is None else side)
 
 
-@op("torch.searchsorted", limits={"a sorter permutation is not converted": lambda sorter: is_true(sorter)})
+@op("torch.searchsorted", limits=_SEARCH)
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """Insertion points of each row's values in the same row of sorted sequences."""
     side = side or ("right" if right else "left")
     if sorted_sequence.ndim == 1:
         return jnp.searchsorted(sorted_sequence, input, side=side)
-    rows = sorted_sequence.reshape(-1, sorted_sequence.shape[-1])
-    found = jax.vmap(lambda row, values: jnp.searchsorted(row, values, side=side))(
-        rows, input.reshape(-1, input.shape[-1])
-    )
-    return found.reshape(input.shape)
+    search = jnp.vectorize(lambda row, values: jnp.searchsorted(row, values, side=side), signature="(n),(m)->(m)")
+    return search(sorted_sequence, input)
 
 
 @op("torch.bincount", "torch.Tensor.bincount", limits={
-    "the length depends on data; give minlength and values below it": lambda minlength: minlength is None,
+    "the length depends on data; give minlength and values below it": lambda minlength: literal(minlength) in (MISSING, 0),
+    "weights are not converted": lambda weights: is_true(weights),
 })  # fmt: skip
 def bincount(input, weights=None, minlength=0):
-    return jnp.bincount(input, weights, length=minlength)
+    return jnp.bincount(input, length=minlength)
 
 
 @op(

@@ -142,12 +142,12 @@ def count_nonzero(input, dim=None):
     return jnp.count_nonzero(input, axis=dim)
 
 
-def _is_flag():
-    """Whether `unbiased` is given as the constant bool that older calls write in its place."""
-    return lambda unbiased: isinstance(literal(unbiased), bool)
+def _is_flag(unbiased):
+    """Whether the first argument is the constant bool that older calls write there."""
+    return isinstance(literal(unbiased), bool)
 
 
-@op("torch.var", "torch.Tensor.var", when=_is_flag())
+@op("torch.var", "torch.Tensor.var", when=_is_flag)
 def var_of_all(input, unbiased):
     return input.var(ddof=int(unbiased))
 
@@ -162,7 +162,7 @@ def var(input, dim=None, *, correction=1, keepdim=False):
     return jnp.var(input, axis=dim, ddof=correction, keepdims=keepdim)
 
 
-@op("torch.std", "torch.Tensor.std", when=_is_flag())
+@op("torch.std", "torch.Tensor.std", when=_is_flag)
 def std_of_all(input, unbiased):
     return input.std(ddof=int(unbiased))
 
@@ -177,7 +177,12 @@ def std(input, dim=None, *, correction=1, keepdim=False):
     return jnp.std(input, axis=dim, ddof=correction, keepdims=keepdim)
 
 
-@op("torch.var_mean", limits=_ZERO_D)
+@op("torch.var_mean", when=_is_flag)
+def var_mean_of_all(input, unbiased):
+    return input.var(ddof=int(unbiased)), input.mean()
+
+
+@op("torch.var_mean", limits=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
 def var_mean(input, dim=None, *, correction=1, keepdim=False):
     return (
         jnp.var(input, axis=dim, ddof=correction, keepdims=keepdim),
@@ -185,7 +190,12 @@ def var_mean(input, dim=None, *, correction=1, keepdim=False):
     )
 
 
-@op("torch.std_mean", limits=_ZERO_D)
+@op("torch.std_mean", when=_is_flag)
+def std_mean_of_all(input, unbiased):
+    return input.std(ddof=int(unbiased)), input.mean()
+
+
+@op("torch.std_mean", limits=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
 def std_mean(input, dim=None, *, correction=1, keepdim=False):
     return (
         jnp.std(input, axis=dim, ddof=correction, keepdims=keepdim),

@@ -1,0 +1,60 @@
+"""Attention, dropout and padding."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from maxcode.converter.rule import op
+from maxcode.converter.support import random
+
+
+@op("torch.nn.functional.scaled_dot_product_attention", rtol=1e-8, atol=1e-9)
+def scaled_dot_product_attention(
+    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """softmax(q k' * scale + mask) v; the causal mask is aligned to the upper left, a boolean mask keeps where true."""
+    if enable_gqa:
+        key = jnp.repeat(key, query.shape[-3] // key.shape[-3], axis=-3)
+        value = jnp.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
+    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
+    if attn_mask is not None:
+        scores = jnp.where(attn_mask, scores, -jnp.inf) if attn_mask.dtype == bool else scores + attn_mask
+    # A row with nothing to attend to gives 0, not NaN.
+    reachable = (scores > -jnp.inf).any(-1, keepdims=True)
+    weights = jnp.where(reachable, jax.nn.softmax(jnp.where(reachable, scores, 0), axis=-1), 0)
+    return random.dropout(weights, dropout_p) @ value
+
+
+@op("torch.nn.functional.dropout", "torch.dropout")
+def dropout(input, p=0.5, training=True, inplace=False):
+    return random.dropout(input, p, training)
+
+
+@op("torch.nn.functional.dropout1d")
+def dropout1d(input, p=0.5, training=True, inplace=False):
+    return random.feature_dropout(input, p, training, 1)
+
+
+@op("torch.nn.functional.dropout2d")
+def dropout2d(input, p=0.5, training=True, inplace=False):
+    return random.feature_dropout(input, p, training, 2)
+
+
+@op("torch.nn.functional.dropout3d")
+def dropout3d(input, p=0.5, training=True, inplace=False):
+    return random.feature_dropout(input, p, training, 3)
+
+
+@op("torch.nn.functional.pad")
+def pad(input, pad, mode="constant", value=None):
+    """Pad the last axes, given (low, high) from the last axis backwards; negative amounts crop."""
+    amounts = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
+    amounts = [(0, 0)] * (input.ndim - len(amounts)) + amounts
+    crop = tuple(slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(input.shape, amounts, strict=True))
+    grow = [(max(low, 0), max(high, 0)) for low, high in amounts]
+    if mode == "constant":
+        return jnp.pad(input[crop], grow, constant_values=0 if value is None else value)
+    return jnp.pad(input[crop], grow, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])

@@ -1,0 +1,65 @@
+"""Random numbers; keys come from the caller's `random.key_scope`."""
+
+import jax
+import jax.numpy as jnp
+
+from maxcode.converter.rule import op
+from maxcode.converter.support import random
+
+float32 = jnp.float32
+
+
+@op("torch.rand")
+def rand(*size, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    return jax.random.uniform(random.next_key(), size, float32 if dtype is None else dtype)
+
+
+@op("torch.randn")
+def randn(*size, generator=None, out=None, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False):
+    return jax.random.normal(random.next_key(), size, float32 if dtype is None else dtype)
+
+
+@op("torch.rand_like")
+def rand_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+    return jax.random.uniform(random.next_key(), input.shape, input.dtype if dtype is None else dtype)
+
+
+@op("torch.randn_like")
+def randn_like(input, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+    return jax.random.normal(random.next_key(), input.shape, input.dtype if dtype is None else dtype)
+
+
+@op("torch.randint")
+def randint_below(high, size, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False):
+    return jax.random.randint(random.next_key(), size, 0, high, int if dtype is None else dtype)
+
+
+@op("torch.randint")
+def randint(low, high, size, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False):
+    return jax.random.randint(random.next_key(), size, low, high, int if dtype is None else dtype)
+
+
+@op("torch.randperm")
+def randperm(n, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False):
+    return jax.random.permutation(random.next_key(), n)
+
+
+@op("torch.bernoulli", "torch.Tensor.bernoulli")
+def bernoulli(input, *, generator=None):
+    return jax.random.bernoulli(random.next_key(), input).astype(input.dtype)
+
+
+@op("torch.normal")
+def normal(mean, std, size, *, generator=None, dtype=None, device=None):
+    return mean + std * jax.random.normal(random.next_key(), size, float32 if dtype is None else dtype)
+
+
+@op("torch.multinomial", "torch.Tensor.multinomial")
+def multinomial(input, num_samples, replacement=False, *, generator=None):
+    """Indices [..., num_samples] drawn by the weights in the last axis; without replacement by Gumbel top-k."""
+    logits = jnp.log(input)
+    if replacement:
+        draws = jax.random.categorical(random.next_key(), logits, shape=(num_samples, *input.shape[:-1]))
+        return jnp.moveaxis(draws, 0, -1)
+    noise = jax.random.gumbel(random.next_key(), logits.shape, logits.dtype)
+    return jax.lax.top_k(logits + noise, num_samples)[1]
