@@ -52,7 +52,7 @@ def emit_config(entry: ConfigSource, resolved: Mapping[str, Any] | None = None) 
     collector.reach(file, entry.class_name, is_config=True)
     reached = collector.reached
     renames = _layer_type_renames(project, file, resolved)
-    keep = frozenset(reached.names | set(reached.classes) | {"Any"})
+    keep = frozenset(reached.names | {"Any"})
     for source, node in reached.order:
         if isinstance(node, ast.ClassDef) and node.name in reached.configs:
             convert_class(node, source, keep, _bases(node, reached))
@@ -128,7 +128,8 @@ def _attributes(name: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
     found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     for statement in node.body:
         if any(isinstance(t, ast.Name) and t.id == "attribute_map" for t in targets(statement)):
-            found |= {key.value for key in statement.value.keys if isinstance(key, ast.Constant)}
+            parts = [*statement.value.keys, *statement.value.values]
+            found |= {part.value for part in parts if isinstance(part, ast.Constant)}
     return found.union(*(_attributes(ast.unparse(base), classes) for base in node.bases))
 
 

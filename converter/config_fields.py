@@ -24,7 +24,7 @@ def convert_class(node: ast.ClassDef, file: SourceFile, keep: frozenset[str], ba
     Args:
         node: the source's class: a dataclass, a Hugging Face configuration of either style, or a plain class.
         file: where it stands.
-        keep: global names that the emitted module will have (annotations may use them).
+        keep: imported names of the emitted module, which annotations may use; of classes below only some exist by then.
         bases: names of the emitted base classes.
     """
     node.decorator_list = [ast.Name("config_class")]
