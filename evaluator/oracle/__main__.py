@@ -2,10 +2,11 @@
 
 import argparse
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from maxcode.evaluator.oracle.errors import OracleError
 
@@ -32,9 +33,16 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m maxcode.evaluator.oracle", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
+    command = commands.add_parser("resolve", help="fill class, configuration and inputs of a target")
+    command.add_argument("--target", type=Path, required=True)
+    command.add_argument("--out", type=Path, required=True, help="folder for the resolved target.json")
+    command.add_argument("--set", type=_assignment, action="append", default=[], metavar="A.B=JSON", dest="sets")
+    command.add_argument("--full-size", action="store_true", help="keep the class's default sizes")
+    command.set_defaults(run=_resolve)
+
     command = commands.add_parser("materialise", help="write source/: weights and tensors.json")
     command.add_argument("--target", type=Path, required=True)
-    command.add_argument("--out", type=Path, required=True)
+    command.add_argument("--out", type=Path, required=True, help="the run folder; source/ is written in it")
     command.set_defaults(run=_materialise)
 
     command = commands.add_parser("record", help="run scenarios and record their tensors")
@@ -46,6 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--length", type=int, default=600, help="positions of the long scenario")
     command.add_argument("--tokens", type=int, default=24, help="greedy tokens of the cache scenario")
     command.set_defaults(run=_record)
+
+    command = commands.add_parser("serve", help="answer requests on stdin")
+    command.add_argument("--target", type=Path, required=True)
+    command.add_argument("--source", type=Path, help="the run folder's source/")
+    command.set_defaults(run=_serve)
     for command in commands.choices.values():
         command.add_argument("--threads", type=int, help="CPU threads of torch")
     return parser
@@ -67,12 +80,36 @@ def _prepare(arguments: argparse.Namespace) -> None:
         torch.set_num_threads(arguments.threads)
 
 
+def _assignment(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected name=JSON")
+    try:
+        return name, json.loads(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: no JSON after '=' ({error})") from None
+
+
+def _resolve(arguments: argparse.Namespace) -> int:
+    _prepare(arguments)
+    from maxcode.evaluator.oracle.resolve import resolve
+    from maxcode.evaluator.oracle.target import load_target, write_target
+
+    target = load_target(arguments.target)
+    target["overrides"] = (target.get("overrides") or {}) | dict(arguments.sets)
+    target["full_size"] = bool(target.get("full_size") or arguments.full_size)
+    resolved = resolve(target)
+    write_target(resolved, arguments.out / "target.json")
+    _say(sys.stdout, json.dumps({"class": resolved["class_name"], "module": resolved["module"]}))
+    return 0
+
+
 def _materialise(arguments: argparse.Namespace) -> int:
     _prepare(arguments)
     from maxcode.evaluator.oracle.materialise import materialise
     from maxcode.evaluator.oracle.target import load_target
 
-    about = materialise(load_target(arguments.target), arguments.out)
+    about = materialise(load_target(arguments.target), arguments.out / "source")
     _say(
         sys.stdout,
         json.dumps({"tensors": len(about["tensors"]), "tied": len(about["tied"]), "linked": about["linked"]}),
@@ -90,6 +127,17 @@ def _record(arguments: argparse.Namespace) -> int:
     )
     index = record(session, arguments.out, arguments.scenarios or list(SCENARIOS))
     _say(sys.stdout, json.dumps(index))
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a model prints must not look like an answer
+    _prepare(arguments)
+    from maxcode.evaluator.oracle.serve import serve
+    from maxcode.evaluator.oracle.session import Session
+
+    serve(Session(arguments.target, arguments.source), sys.stdin, answers)
     return 0
 
 

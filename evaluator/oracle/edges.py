@@ -75,8 +75,14 @@ def _sequence_cases(session: Session, specs: dict[str, Any], shape: tuple[int, i
 def _with_token(specs: dict[str, Any], token: int) -> dict[str, Any]:
     """Every third position of the ids is `token`, the last two among them: repeated tokens, and an end of the table."""
     result = copy.deepcopy(specs)
-    for spec in result.values():
-        if isinstance(spec, dict) and spec.get("kind") == "ids" and len(spec["shape"]) == 2:
+    for name, spec in result.items():
+        # other integer inputs (token types, labels) index smaller tables
+        if (
+            name.endswith("input_ids")
+            and isinstance(spec, dict)
+            and spec.get("kind") == "ids"
+            and len(spec["shape"]) == 2
+        ):
             rows, length = spec["shape"]
             starts = [*range(0, length, 3), max(0, length - 2), length - 1]
             spec["fill"] = [*spec.get("fill", []), *([[[0, rows], [s, s + 1]], token] for s in starts)]

@@ -135,10 +135,10 @@ def train(model: nn.Module, batches: list[dict[str, Any]], weights: dict[str, Te
     return torch.stack(losses)
 
 
-def _step(model: nn.Module, batch: dict[str, Any]) -> Any:
+def _step(model: nn.Module, batch: dict[str, Any], dtype: str = "float64") -> Any:
     discrete = Discrete(model)
     with discrete.watching(), _NoDropout():
-        output = call(model, batch, "float64")
+        output = call(model, batch, dtype)
     if drawn := [d for d in discrete.draws if d["value"].dim()]:  # scalar draws are compared with rates that are now 0
         where = f"{drawn[0]['op']} in {drawn[0]['module'] or 'the model'}"
         raise NotApplicableError(f"training mode draws random numbers beside dropout ({where})")
@@ -154,7 +154,9 @@ def silence(model: nn.Module) -> nn.Module:
     return model
 
 
-def with_labels(model: nn.Module, batches: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+def with_labels(
+    model: nn.Module, batches: list[dict[str, Any]], dtype: str = "float64"
+) -> tuple[list[dict[str, Any]], bool]:
     """Batches with `labels` (the token ids) where the model then returns a scalar loss of its own."""
     ids = "decoder_input_ids" if "decoder_input_ids" in batches[0] else "input_ids"
     if ids not in batches[0]:
@@ -162,7 +164,7 @@ def with_labels(model: nn.Module, batches: list[dict[str, Any]]) -> tuple[list[d
     labelled = [batch | {"labels": batch[ids].clone()} for batch in batches]
     with torch.no_grad(), _kept_buffers(model):
         try:
-            output = _step(model, labelled[0])
+            output = _step(model, labelled[0], dtype)
             loss = output["loss"]
         except (TypeError, ValueError, RuntimeError, KeyError, IndexError):  # takes no labels, or others than token ids
             return batches, False

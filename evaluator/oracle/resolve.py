@@ -1,0 +1,280 @@
+"""`resolve`: what the user typed becomes a class, a configuration and inputs (docs/interfaces.md §3.1)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maxcode.evaluator.oracle import derive, importing, stored, tiny
+from maxcode.evaluator.oracle.build import build_inputs, call, construct
+from maxcode.evaluator.oracle.errors import OracleError
+from maxcode.evaluator.oracle.flatten import flatten
+from maxcode.evaluator.oracle.progress import progress
+from maxcode.evaluator.oracle.target import Target
+
+MAX_TINY = 60_000_000  # parameters; a "tiny" model above this is one whose sizes no rule reached
+
+
+def resolve(target: Target) -> Target:
+    """A copy of the target with class, configuration, path, revision and inputs filled, proved by building and running.
+
+    Raises:
+      OracleError: unknown type, class, hub id or architecture; missing weights; constructor arguments or inputs missing.
+    """
+    progress("resolve", target["text"])
+    resolved = _BY_KIND[target["kind"]](dict(target))
+    if target["kind"] == "module":
+        _check_module(resolved)
+    return resolved
+
+
+# -- architectures of transformers, random weights ------------------------------------------------------------------
+
+
+def _transformers(target: Target) -> Target:
+    model_type, _, class_name = _type_and_class(target)
+    cls = architecture(model_type, class_name)
+    config_class = cls.config_class
+    target |= _names(cls) | {"config_module": config_class.__module__, "config_class": config_class.__name__}
+    changes = _nested(target.get("overrides") or {})
+    if target["config"] is not None:
+        return _settled(target, config_class.from_dict(dict(target["config"])), changes)
+    if target.get("full_size"):
+        return _settled(target, config_class(), changes)
+    return _first_running(target, config_class, changes)
+
+
+def _first_running(target: Target, config_class: type, changes: dict[str, Any]) -> Target:
+    refused = []
+    for config in tiny.candidates(config_class):
+        try:
+            attempt = _settled(dict(target), config, changes)
+            _run_once(attempt)
+            return attempt
+        except OracleError as error:
+            refused.append(error)
+        except Exception as error:
+            refused.append(OracleError(target["text"], f"{type(error).__name__}: {error}", "a size that runs", ""))
+    found = "; ".join(dict.fromkeys(error.found[:200] for error in refused)) or "no size fits the configuration"
+    do = "give sizes with --set, inputs with --inputs, or use --full-size"
+    raise OracleError(target["text"], found, "a tiny configuration that builds and runs", do)
+
+
+def _run_once(target: Target) -> None:
+    model = construct(target)
+    if (count := sum(p.numel() for p in model.parameters())) > MAX_TINY:
+        raise OracleError(target["text"], f"{count} parameters", f"at most {MAX_TINY}", "give sizes with --set")
+    with torch.no_grad():
+        outputs = flatten(call(model, build_inputs(target, model, "float32"), "float32"))
+    if not any(bool(torch.isfinite(v).any()) for v in outputs.values() if v.is_floating_point()):
+        raise OracleError(target["text"], f"outputs {sorted(outputs)}", "a finite floating output", "give --inputs")
+
+
+def _settled(target: Target, config: Any, changes: dict[str, Any]) -> Target:
+    """The configuration with the user's changes, written out in full."""
+    for name, value in changes.items():
+        _set(target, config, name, value, name)
+    target["config"] = _plain(config.to_dict())
+    if target["inputs"] is None:
+        target["inputs"] = derive.input_specs(construct(target))
+    return target
+
+
+def _set(target: Target, config: Any, name: str, value: Any, path: str) -> None:
+    if name not in config.to_dict() and not hasattr(config, name):
+        known = ", ".join(sorted(k for k in config.to_dict() if not k.startswith("_")))
+        raise OracleError(f"--set {path}", "no such field", f"one of {known}", "correct the name")
+    inner = getattr(config, name, None)
+    if isinstance(value, dict) and hasattr(inner, "to_dict"):
+        for key, item in value.items():
+            _set(target, inner, key, item, f"{path}.{key}")
+    elif isinstance(value, dict) and isinstance(inner, dict):
+        setattr(config, name, inner | value)
+    else:
+        setattr(config, name, value)
+
+
+def _nested(overrides: dict[str, Any]) -> dict[str, Any]:
+    """{"a.b": 1, "a.c": 2} -> {"a": {"b": 1, "c": 2}}."""
+    nested: dict[str, Any] = {}
+    for path, value in overrides.items():
+        *parents, last = path.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested
+
+
+def _type_and_class(target: Target) -> tuple[str, str, str | None]:
+    text = target.get("type") or target["text"].removeprefix("transformers:")
+    model_type, separator, class_name = text.partition(":")
+    return model_type, separator, target["class_name"] or class_name or None
+
+
+def architecture(model_type: str, class_name: str | None) -> type:
+    """The model class of a type: causal LM, else sequence-to-sequence, else base class, by transformers' own mappings.
+
+    Raises:
+      OracleError: an unknown type, or a class that its modeling module lacks.
+    """
+    from transformers import CONFIG_MAPPING
+    from transformers.models.auto import modeling_auto as auto
+
+    if model_type not in CONFIG_MAPPING:
+        from difflib import get_close_matches
+
+        near = get_close_matches(model_type, list(CONFIG_MAPPING.keys()), n=5, cutoff=0.5)
+        expected = f"a type of this transformers release, such as {', '.join(near)}" if near else "a type it knows"
+        raise OracleError(f"transformers:{model_type}", "unknown type", expected, "correct the type")
+    config_class = CONFIG_MAPPING[model_type]
+    module = config_class.__module__.replace(".configuration_", ".modeling_")
+    names = (
+        auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+        auto.MODEL_MAPPING_NAMES,
+    )
+    if class_name is None:
+        class_name = next((table[model_type] for table in names if model_type in table), None)
+    if isinstance(class_name, list | tuple):
+        class_name = class_name[0]
+    if class_name is None:
+        raise OracleError(f"transformers:{model_type}", "no default class", "a class name", "add :<Class>")
+    return importing.model_class({"kind": "transformers", "path": None, "trust_remote_code": False,
+                                  "module": module, "class_name": class_name})  # fmt: skip
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def _folder(target: Target) -> Target:
+    folder = Path(target["path"])
+    if not folder.is_dir():
+        raise OracleError(str(folder), "no such folder", "a Hugging Face model folder", "check the path")
+    target["path"] = str(folder.resolve())
+    config = _read_config(folder)
+    stored.check_files(folder, target["allow_pickle"])
+    return _from_architectures(target, folder, config)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise OracleError(str(path), "no such file", "a config.json beside the weights", "check the folder") from None
+    except ValueError as error:
+        raise OracleError(str(path), f"no JSON ({error})", "a config.json", "fetch it again") from None
+    if not isinstance(config, dict) or not config.get("model_type"):
+        raise OracleError(str(path), "no model_type", "a configuration of transformers", "add its model_type")
+    return config
+
+
+def _from_architectures(target: Target, folder: Path, raw: dict[str, Any]) -> Target:
+    remote = raw.get("auto_map") or {}
+    if "AutoConfig" in remote:
+        return _remote(target, folder, remote)
+    named = target["class_name"] or next(iter(raw.get("architectures") or []), None)
+    cls = architecture(raw["model_type"], named)
+    return _with_config(target, cls, cls.config_class.from_pretrained(str(folder), local_files_only=True))
+
+
+def _remote(target: Target, folder: Path, remote: dict[str, str]) -> Target:
+    if not target["trust_remote_code"]:
+        found = f"model code of its own ({', '.join(sorted(remote.values()))})"
+        raise OracleError(
+            str(folder), found, "an architecture of transformers", "read it, then pass --trust-remote-code"
+        )
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+    wanted = next((n for n in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModel") if n in remote), None)
+    if wanted is None:
+        raise OracleError(str(folder), f"auto_map {sorted(remote)}", "a model class in it", "name the class")
+    cls = get_class_from_dynamic_module(remote[wanted], str(folder))
+    config_class = get_class_from_dynamic_module(remote["AutoConfig"], str(folder))
+    target = _with_config(target, cls, config_class.from_pretrained(str(folder), local_files_only=True))
+    modules = (remote[wanted], remote["AutoConfig"])
+    target["module"], target["config_module"] = (name.rpartition("--")[2].rpartition(".")[0] for name in modules)
+    return target
+
+
+def _with_config(target: Target, cls: type, config: Any) -> Target:
+    target |= _names(cls) | {"config_module": type(config).__module__, "config_class": type(config).__name__}
+    return _settled(target, config, _nested(target.get("overrides") or {}))
+
+
+def _hub(target: Target) -> Target:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    options = {"revision": target["revision"], "allow_patterns": _HUB_FILES}
+    if target["allow_pickle"]:
+        options["allow_patterns"] = [*_HUB_FILES, "*.bin"]
+    try:
+        path = snapshot_download(target["text"], **options)
+    except (LocalEntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
+        found = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no answer from the hub'}"
+        do = "check the id and the network, or give the path of a local folder"
+        raise OracleError(target["text"], found, "a model on the hub or in its local cache", do) from error
+    target |= {"path": path, "revision": Path(path).name}  # a snapshot folder is named by its commit
+    return _folder(target) | {"revision": Path(path).name}
+
+
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "LICENSE*", "tokenizer*"]
+
+
+def _gguf(target: Target) -> Target:
+    folder, name = Path(target["path"]), target["gguf_file"]
+    if name is None or folder.is_file():
+        folder, name = folder.parent, folder.name
+    stored.check_gguf(folder / name)
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(str(folder), gguf_file=name, local_files_only=True)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        expected = "a GGUF architecture that transformers reads"
+        raise OracleError(str(folder / name), found, expected, "use the model's safetensors folder") from error
+    target |= {"path": str(folder.resolve()), "gguf_file": name}
+    return _with_config(target, architecture(config.model_type, target["class_name"]), config)
+
+
+# -- plain modules --------------------------------------------------------------------------------------------------
+
+
+def _module(target: Target) -> Target:
+    if target["path"]:
+        path = Path(target["path"])
+        target |= {"path": str(path.resolve()), "module": target["module"] or importing.file_module_name(path)}
+    cls = importing.model_class(target)
+    if not issubclass(cls, torch.nn.Module):
+        raise OracleError(target["text"], f"{cls.__name__} is no module", "a torch.nn.Module", "name another class")
+    return target
+
+
+def _check_module(target: Target) -> None:
+    """Builds and runs it once, so that missing arguments show now and not in a later stage."""
+    model = construct(target)
+    inputs = build_inputs(target, model, "float32")
+    try:
+        with torch.no_grad():
+            call(model, inputs, "float32")
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        shown = {name: list(v.shape) if torch.is_tensor(v) else v for name, v in inputs.items()}
+        raise OracleError(
+            f"{target['text']} forward", found, f"a call that runs with {shown}", "correct --inputs"
+        ) from error
+
+
+def _names(cls: type) -> dict[str, str]:
+    return {"module": cls.__module__, "class_name": cls.__name__}
+
+
+def _plain(config: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(config, default=str))
+
+
+_BY_KIND = {"transformers": _transformers, "folder": _folder, "hub": _hub, "gguf": _gguf, "module": _module}
