@@ -69,7 +69,7 @@ class Package:
         return importlib.import_module(f"{self.name}.{name}") if (self.path / f"{name}.py").exists() else None
 
     def weight_map(self) -> dict[str, Any]:
-        for folder in (self.root, self.path):
+        for folder in (self.source, self.root, self.path):  # the source's own: made for its sizes
             if (folder / "weights.json").exists():
                 return json.loads((folder / "weights.json").read_text())
         raise PackageError(f"{self.root}: no weights.json beside or in {self.name}")
@@ -87,8 +87,12 @@ class Package:
         key = tuple(sorted(overrides.items()))
         if key not in self._models:
             self._models.clear()  # one model in memory at a time
-            self._models[key] = self.module.Model.from_pretrained(str(self.source), **overrides)
+            self._models[key] = self.fresh(**overrides)
         return self._models[key]
+
+    def fresh(self, **overrides: Any) -> nnx.Module:
+        """A model of its own, for a check that changes it."""
+        return self.module.Model.from_pretrained(str(self.source), **overrides)
 
     def config(self, **overrides: Any) -> Any:
         return self.module.Config.from_json(self.source / "config.json", **overrides)
@@ -205,6 +209,15 @@ def _step(node: Any, part: str) -> Any:
     if not hasattr(node, part) and hasattr(node, "__getitem__"):
         return node[part]
     return getattr(node, part)
+
+
+def variable(model: nnx.Module, path: str) -> Any:
+    """The nnx variable at an fqn; a class may keep it under `_name`, with a view of it as `name`."""
+    parent, _, name = path.rpartition(".")
+    owner = resolve(model, parent) if parent else model
+    stored = vars(owner) if hasattr(owner, "__dict__") else {}
+    found = next((stored[n] for n in (name, f"_{name}") if isinstance(stored.get(n), nnx.Variable)), None)
+    return resolve(model, path) if found is None else found
 
 
 def value_of(leaf: Any) -> Any:

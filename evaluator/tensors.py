@@ -77,3 +77,23 @@ class TensorFolder:
         if name not in self._where:
             raise KeyError(f"{self.folder}: no tensor {name!r} in any shard")
         return self._where[name][name]
+
+
+def write_tensors(path: str | Path, tensors: dict[str, np.ndarray]) -> None:
+    """Write arrays of any of DTYPES as one safetensors file."""
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    header, offset = {}, 0
+    arrays = {name: np.ascontiguousarray(value).reshape(np.shape(value)) for name, value in tensors.items()}
+    for name, value in arrays.items():
+        header[name] = {
+            "dtype": names[value.dtype],
+            "shape": list(value.shape),
+            "data_offsets": [offset, offset + value.nbytes],
+        }
+        offset += value.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with Path(path).open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in arrays.values():
+            file.write(value.tobytes())

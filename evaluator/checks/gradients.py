@@ -11,7 +11,7 @@ from flax import nnx
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.ledger import Row
-from maxcode.evaluator.package import accepted, named_outputs, resolve, split_static, to_jax, value_of
+from maxcode.evaluator.package import accepted, cast_floats, named_outputs, split_static, to_jax, value_of, variable
 from maxcode.evaluator.recording import Case
 from maxcode.evaluator.verdict import Check
 
@@ -41,7 +41,7 @@ def gradients(context: Context) -> Check:
     context.package.lift()
     model = context.package.build(**context.package.overrides("float64"))
     graph, params, rest = nnx.split(model, nnx.Param, ...)
-    traced, static = split_static(accepted(model, case.inputs))
+    traced, static = split_static(accepted(model, cast_floats(case.inputs, np.float64)))
     weights = {name: jnp.asarray(weight) for name, weight in case.named("loss_weights").items()}
     function = jax.jit(jax.value_and_grad(loss_function(graph, static, weights), has_aux=True))
     (loss, _), grads = function(params, rest, to_jax(traced))
@@ -62,7 +62,7 @@ def _gradient_errors(context: Context, case: Case, gradient_model: nnx.Module) -
     for row in Row.all(context.package.weight_map()):
         if row.copy:
             continue
-        leaf = np.asarray(value_of(resolve(gradient_model, row.target)), np.float64)
+        leaf = np.asarray(value_of(variable(gradient_model, row.target)), np.float64)
         for name, actual in parameter_values(row, leaf, names):
             wanted = expected.get(name)
             wanted = np.zeros(actual.shape) if wanted is None else wanted.astype(np.float64)

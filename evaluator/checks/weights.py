@@ -10,7 +10,7 @@ from flax import nnx
 
 from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.ledger import Piece, Row
-from maxcode.evaluator.package import PackageError, resolve, value_of
+from maxcode.evaluator.package import PackageError, value_of, variable
 from maxcode.evaluator.tensors import DTYPES, TensorFolder
 from maxcode.evaluator.verdict import Check
 
@@ -73,14 +73,6 @@ def _leaves(rows: list[Row], model: nnx.Module) -> Iterator[str]:
     for path, leaf in nnx.iter_graph(model):
         if isinstance(leaf, nnx.Variable) and not isinstance(leaf, nnx.RngState) and id(leaf) not in filled:
             yield f"leaf {'.'.join(map(str, path))} is filled by no row"
-
-
-def variable(model: nnx.Module, path: str) -> Any:
-    """The nnx variable at an fqn, past attribute views that read as arrays."""
-    parent, _, name = path.rpartition(".")
-    owner = resolve(model, parent) if parent else model
-    stored = vars(owner).get(name) if hasattr(owner, "__dict__") else None
-    return stored if isinstance(stored, nnx.Variable) else resolve(model, path)
 
 
 def _bytes(rows: list[Row], model: nnx.Module, source: TensorFolder) -> Iterator[str]:

@@ -1,0 +1,111 @@
+"""`cache`: prefill and single steps equal the full forward; greedy tokens equal PyTorch's."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from maxcode.evaluator import tolerance
+from maxcode.evaluator.checks.outputs import compare_outputs
+from maxcode.evaluator.checks.registry import Context, check
+from maxcode.evaluator.package import accepted, cast_floats, named_outputs, split_static, to_jax
+from maxcode.evaluator.recording import Case
+from maxcode.evaluator.verdict import Check
+
+
+class Decoder:
+    """One model with its cache: `prefill`, then `step` by `step`; compiled once for each of the two shapes."""
+
+    def __init__(self, model: nnx.Module, fixed: dict[str, Any], batch: int, length: int):
+        traced, static = split_static(accepted(model, fixed))
+        graph, self.state = nnx.split(model)
+        self.fixed, self.cache = to_jax(traced), model.init_cache(batch, length)
+        self.traces = 0
+
+        def call(state, cache, inputs):
+            self.traces += 1
+            output = nnx.merge(graph, state)(**inputs, **static, cache=cache)
+            return named_outputs(output), output.cache
+
+        self._call = jax.jit(call)
+
+    def __call__(self, **inputs: Any) -> dict[str, jax.Array]:
+        """Outputs for the next tokens; the cache moves on."""
+        outputs, self.cache = self._call(self.state, self.cache, {**self.fixed, **to_jax(inputs)})
+        return outputs
+
+
+@check("cache", group="x64", cheap=True)
+def cache(context: Context) -> Check:
+    """Every position of prefill + decode within the exact limit; greedy tokens all equal."""
+    case = context.scenario("cache").cases[0]
+    context.package.lift()
+    model = context.package.build(**context.package.overrides("float64"))
+    outcome, traces = _stepwise(context, case, model)
+    equal, tokens = _greedy(context, case, model)
+    ok = equal == tokens and traces <= 2
+    detail = f"{case.record['length']} + {case.record['steps']} positions, worst {outcome}; {equal} of {tokens} greedy tokens equal"
+    detail += "" if traces <= 2 else f"; {traces} traces, expected one of the prefill and one of a step"
+    generated, said = _package_generate(context, case, model)
+    return Check.of("cache", outcome.worst.error, tolerance.EXACT, detail + said, ok=ok and generated)
+
+
+def _split(case: Case) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Inputs that stay the same, and the prompt of those that grow."""
+    inputs = cast_floats(case.inputs, np.float64)
+    growing = case.record["step_inputs"]
+    return {k: v for k, v in inputs.items() if k not in growing}, {k: inputs[k] for k in growing}
+
+
+def _stepwise(context: Context, case: Case, model: nnx.Module):
+    fixed, prompt = _split(case)
+    length, steps = case.record["length"], case.record["steps"]
+    decoder = Decoder(model, fixed, next(iter(prompt.values())).shape[0], length + steps)
+    following = case.named("step_inputs")
+    parts = [decoder(**prompt)]
+    parts += [decoder(**{name: value[:, i : i + 1] for name, value in following.items()}) for i in range(steps)]
+    expected = {
+        n: v
+        for n, v in case.outputs.items()
+        if v.ndim > 1 and v.shape[1] == length + steps and _grows(parts, n, length)
+    }
+    actual = {name: np.concatenate([np.asarray(part[name]) for part in parts], 1) for name in expected}
+    return compare_outputs(actual, expected, logits=context.oracle.facts.get("logits")), decoder.traces
+
+
+def _grows(parts: list[dict[str, jax.Array]], name: str, length: int) -> bool:
+    """Whether an output has one entry per new position (attention maps and encoder outputs have not)."""
+    shapes = [part[name].shape for part in parts if name in part]
+    return len(shapes) == len(parts) and shapes[0][1] == length and all(shape[1] == 1 for shape in shapes[1:])
+
+
+def _greedy(context: Context, case: Case, model: nnx.Module) -> tuple[int, int]:
+    """How many of PyTorch's greedy tokens we choose, each from our own previous ones."""
+    expected = case.get("greedy")
+    if expected is None:
+        return 0, 0
+    fixed, prompt = _split(case)
+    [name] = list(prompt)
+    logits = context.oracle.facts["logits"]
+    decoder = Decoder(model, fixed, expected.shape[0], case.record["length"] + expected.shape[1])
+    token = decoder(**prompt)[logits][:, -1].argmax(-1)
+    tokens = [token]
+    for _ in range(expected.shape[1] - 1):
+        token = decoder(**{name: token[:, None]})[logits][:, -1].argmax(-1)
+        tokens.append(token)
+    chosen = np.asarray(jnp.stack(tokens, 1))
+    return int((chosen == expected).sum()), expected.size
+
+
+def _package_generate(context: Context, case: Case, model: nnx.Module) -> tuple[bool, str]:
+    """The package's own `generate` on the same prompt, where it has one and the prompt is all that it needs."""
+    generate = context.package.submodule("generate")
+    expected = case.get("greedy")
+    if generate is None or expected is None or set(case.inputs) - {"input_ids", "use_cache"}:
+        return True, ""
+    prompt = jnp.asarray(case.inputs["input_ids"])
+    tokens = np.asarray(generate.generate(model, prompt, expected.shape[1]))[:, -expected.shape[1] :]
+    equal = int((tokens == expected).sum())
+    return equal == expected.size, f"; generate(): {equal} of {expected.size} equal"

@@ -1,0 +1,58 @@
+"""`compile`: no retrace on a second call; prefill of many lengths compiles once per bucket."""
+
+import time
+from collections import Counter
+
+import jax
+import numpy as np
+
+from maxcode.evaluator import tolerance
+from maxcode.evaluator.checks.registry import Context, check
+from maxcode.evaluator.package import Runner, cast_floats
+from maxcode.evaluator.verdict import Check
+
+COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+
+
+@check("compile", group="plain")
+def compiles(context: Context) -> Check:
+    """`value` is the number of compiled programs of the prefill's busiest function over 100 prompt lengths."""
+    inputs = cast_floats(context.scenario("exact").cases[0].inputs, np.float32)
+    runner = Runner(context.package.build(**context.package.overrides("float32")))
+    start = time.perf_counter()
+    runner(inputs)
+    seconds = time.perf_counter() - start
+    runner(inputs)
+    retraced = runner.traces - 1
+    detail = f"forward compiles in {seconds:.1f} s, {retraced} retraces on the second call"
+    if context.package.submodule("generate") is None or "cache" not in context.oracle:
+        why = context.oracle.reason("cache") or "the package has no generate.py"
+        return Check.of("compile", retraced, 0, f"{detail}; no prefill: {why}")
+    counts = prefill_compiles(context, runner.model)
+    name, busiest = counts.most_common(1)[0] if counts else ("", 0)
+    again = prefill_compiles(context, runner.model)
+    repeated = sum(again.values())
+    detail += f"; {tolerance.PREFILL_LENGTHS} prompt lengths compile {name!r} {busiest} times, again {repeated} times"
+    ok = retraced == 0 and 0 < busiest and repeated == 0
+    return Check.of("compile", busiest, tolerance.PREFILL_BUCKETS, detail, ok=ok)
+
+
+def prefill_compiles(context: Context, model) -> Counter[str]:
+    """Compilations by function name while `generate` answers prompts of 1 to 100 tokens (or as far as positions go)."""
+    case = context.oracle.get("cache").cases[0]
+    generate = context.package.submodule("generate").generate
+    most = context.oracle.facts.get("max_positions") or 10**9
+    counts: Counter[str] = Counter()
+
+    def count(event: str, seconds: float, **labels: str) -> None:
+        if event == COMPILE_EVENT:
+            counts[labels.get("fun_name", "")] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        row = next(iter(case.named("step_inputs").values()))[:1]
+        for length in range(1, min(tolerance.PREFILL_LENGTHS, most - 2) + 1):
+            np.asarray(generate(model, np.resize(row, (1, length)), 2))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+    return counts

@@ -1,0 +1,43 @@
+"""One sharded forward against an unsharded one, in a process of its own with simulated devices.
+
+Prints one JSON line: {"error", "leaves", "sharded" (leaves that are really split)}.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax import nnx
+
+from maxcode.evaluator.checks.outputs import compare_outputs
+from maxcode.evaluator.package import Package, Runner, cast_floats
+from maxcode.evaluator.recording import Recordings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="maxcode.evaluator.sharded", description=__doc__.splitlines()[0])
+    for name in ("--package", "--source", "--oracle"):
+        parser.add_argument(name, required=True, type=Path)
+    parser.add_argument("--scenario", required=True)
+    options = parser.parse_args(arguments)
+    package = Package(options.package, options.source)
+    package.lift()
+    inputs = cast_floats(Recordings(options.oracle).get(options.scenario).cases[0].inputs, np.float64)
+    overrides = package.overrides("float64")
+    expected = Runner(package.build(**overrides))(inputs)
+    mesh = package.submodule("sharding").make_mesh()
+    model = package.module.Model.from_pretrained(str(options.source), mesh=mesh, **overrides)
+    leaves = jax.tree.leaves(nnx.state(model))
+    split = sum(leaf.addressable_shards[0].data.shape != leaf.shape for leaf in leaves)
+    with jax.set_mesh(mesh):
+        actual = Runner(model)(inputs)
+    error = compare_outputs(actual, expected).worst.error
+    sys.stdout.write(json.dumps({"error": error, "leaves": len(leaves), "sharded": split}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
