@@ -8,10 +8,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from maxcode.checkpoint_convert.source_conversions import expressions, with_layout
 from maxcode.checkpoint_convert.source_tensors import SourceTensor, SourceTensors
 from maxcode.converter.support.axis_layout import LayoutError, parse_layout
 from maxcode.converter.support.tensor_files import TensorSpec, require_none
-from maxcode.converter.support.weight_map import Combined, Piece, Row, Stored, Tie, Waiver, WeightMap
+from maxcode.converter.support.weight_map import Piece, Row, Stored, Tie, Waiver, WeightMap
 
 WeightRules = Callable[[str], Mapping[str, tuple[str, str]] | None]
 
@@ -70,15 +71,15 @@ def build_map(
     waivers, faults = dict(waive or {}), _Faults()
     rows: dict[str, Row] = {}
     ties: list[Tie] = []
+    pieces = _stored_pieces(source, stored)
     for group in _tie_groups(source, waivers):
-        owner, piece = _owner_of(group, stored)
-        if piece is None:
+        owner = _owner_of(group, pieces)
+        if owner is None:
             faults.not_stored += [tensor.name for tensor in group]
             continue
-        ties += [
-            Tie(name, _stored_name(owner), stored.get(name))
-            for name in (_stored_name(tensor) for tensor in group if tensor is not owner)
-        ]
+        piece = pieces[owner.name]
+        others = [_stored_name(tensor.name, pieces) for tensor in group if tensor is not owner]
+        ties += [Tie(name, _stored_name(owner.name, pieces), stored.get(name)) for name in others]
         places = [(tensor, *_target_of(tensor, rules)) for tensor in group]
         if not any(target in by_fqn for _, target, _ in places):
             faults.no_leaf += [f"{tensor.name} -> {target}" for tensor, target, _ in places]
@@ -90,7 +91,7 @@ def build_map(
                 rows[target] = Row(target, _fit(piece, layout, tensor, by_fqn[target], faults), copy)
                 copy = True
     waived = tuple(Waiver(name, reason) for name, reason in waivers.items())
-    waived += _account_for_stored(source, stored, rows.values(), ties, waivers, faults)
+    waived += _account_for_stored(source, stored, pieces, rows.values(), ties, waivers, faults)
     faults.no_source += [fqn for fqn in by_fqn if fqn not in rows]
     faults.raise_if_any()
     return WeightMap(tuple(rows.values()), tuple(ties), waived)
@@ -105,17 +106,14 @@ def _tie_groups(source: SourceTensors, waivers: Mapping[str, str]) -> list[list[
     return list(groups.values())
 
 
-def _owner_of(group: list[SourceTensor], stored: Mapping[str, TensorSpec]) -> tuple[SourceTensor, Piece | None]:
+def _owner_of(group: list[SourceTensor], pieces: Mapping[str, Piece]) -> SourceTensor | None:
     """The member whose tensor the files hold (a file may keep any one of the tied names)."""
-    for tensor in group:
-        piece = _stored_piece(tensor, stored)
-        if piece is not None:
-            return tensor, piece
-    return group[0], None
+    return next((tensor for tensor in group if tensor.name in pieces), None)
 
 
-def _stored_name(tensor: SourceTensor) -> str:
-    return tensor.stored.name if isinstance(tensor.stored, Stored) else tensor.name
+def _stored_name(name: str, pieces: Mapping[str, Piece]) -> str:
+    piece = pieces.get(name)
+    return piece.name if isinstance(piece, Stored) else name
 
 
 def _target_of(tensor: SourceTensor, rules: WeightRules) -> tuple[str, str]:
@@ -125,18 +123,15 @@ def _target_of(tensor: SourceTensor, rules: WeightRules) -> tuple[str, str]:
     return (f"{tensor.owner}.{leaf}" if tensor.owner else leaf), layout
 
 
-def _stored_piece(tensor: SourceTensor, stored: Mapping[str, TensorSpec]) -> Piece | None:
-    piece = tensor.stored or Stored(tensor.name, tensor.shape, tensor.dtype)
-    if any(part.name not in stored for part in piece.stored()):
-        return None
-    return _with_file_specs(piece, stored)
-
-
-def _with_file_specs(piece: Piece, stored: Mapping[str, TensorSpec]) -> Piece:
-    """The piece with dtypes and shapes as the files have them (a model may be built in another dtype)."""
-    if isinstance(piece, Combined):
-        return dataclasses.replace(piece, pieces=tuple(_with_file_specs(p, stored) for p in piece.pieces))
-    return dataclasses.replace(piece, shape=stored[piece.name].shape, dtype=stored[piece.name].dtype)
+def _stored_pieces(source: SourceTensors, stored: Mapping[str, TensorSpec]) -> dict[str, Piece]:
+    """How the files hold each state dict tensor; tensors that they do not hold have no entry."""
+    shapes = {tensor.name: tensor.shape for tensor in source.tensors}
+    pieces: dict[str, Piece] = {
+        name: Stored(name, stored[name].shape, stored[name].dtype) for name in shapes if name in stored
+    }
+    for conversion in source.conversions:
+        pieces |= expressions(conversion, stored, shapes) or {}
+    return pieces
 
 
 def _fit(piece: Piece, layout: str, tensor: SourceTensor, leaf: Leaf, faults: _Faults) -> Piece:
@@ -160,9 +155,7 @@ def _fit(piece: Piece, layout: str, tensor: SourceTensor, leaf: Leaf, faults: _F
         faults.misfit.append(f"{tensor.name}: {tensor.dtype} cannot fill {leaf.fqn}, which is {leaf.dtype}")
     if rule.is_identity:
         return piece
-    if piece.layout:
-        return Combined("concat", 0, (piece,), layout)
-    return dataclasses.replace(piece, layout=layout)
+    return with_layout(piece, layout)
 
 
 def _kind(dtype: str) -> str:
@@ -175,6 +168,7 @@ def _kind(dtype: str) -> str:
 def _account_for_stored(
     source: SourceTensors,
     stored: Mapping[str, TensorSpec],
+    pieces: Mapping[str, Piece],
     rows: Iterable[Row],
     ties: Iterable[Tie],
     waivers: Mapping[str, str],
@@ -182,7 +176,8 @@ def _account_for_stored(
 ) -> tuple[Waiver, ...]:
     """Waive stored tensors that the source itself leaves unread; report the others, and tensors only partly read."""
     owned = [part for row in rows if not row.copy for part in row.piece.stored()]
-    known = {part.name for part in owned} | {tie.name for tie in ties} | waivers.keys()
+    known = {part.name for piece in pieces.values() for part in piece.stored()}
+    known |= {tie.name for tie in ties} | waivers.keys()
     waived = []
     for name in stored.keys() - known:
         pattern = source.ignoring(name)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from maxcode.checkpoint_convert.source_conversions import Conversion
 from maxcode.converter.support.tensor_files import CheckpointError
-from maxcode.converter.support.weight_map import Piece, piece_from_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +16,7 @@ class SourceTensor:
     """One parameter or persistent buffer of the source model.
 
     `modules` are the qualified names of the owning module's class and its bases, nearest first; `same_as` names the
-    tensor whose storage this one shares (tied weights); `stored` says how it is made of the files' tensors where that
-    is not simply the tensor of its own name.
+    tensor whose storage this one shares (tied weights).
     """
 
     name: str
@@ -25,7 +24,6 @@ class SourceTensor:
     dtype: str  # "float32", "bfloat16", "int64" …
     modules: tuple[str, ...] = ()
     same_as: str | None = None
-    stored: Piece | None = None
 
     @property
     def owner(self) -> str:
@@ -43,6 +41,7 @@ class SourceTensors:
     tensors: tuple[SourceTensor, ...]
     ignored: tuple[str, ...] = ()
     computed: frozenset[str] = frozenset()  # non-persistent buffers
+    conversions: tuple[Conversion, ...] = ()  # where stored tensors are not simply the state dict's
 
     def ignoring(self, name: str) -> str | None:
         """The first pattern that makes the source ignore a stored name, or None."""
@@ -51,7 +50,6 @@ class SourceTensors:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "SourceTensors":
         """Read the JSON form (docs/interfaces.md, section 4)."""
-        stored = {name: piece_from_json(piece) for name, piece in raw.get("stored", {}).items()}
         tensors = [
             SourceTensor(
                 name=name,
@@ -59,11 +57,12 @@ class SourceTensors:
                 dtype=facts["dtype"],
                 modules=(facts["module_class"], *facts.get("module_bases", ())),
                 same_as=facts["tied_to"],
-                stored=stored.get(name),
             )
             for name, facts in raw["tensors"].items()
         ]
-        return cls(tuple(tensors), tuple(raw.get("ignored", ())), frozenset(raw.get("non_persistent", ())))
+        conversions = tuple(Conversion.from_json(item) for item in raw.get("conversions", ()))
+        computed = frozenset(raw.get("non_persistent", ()))
+        return cls(tuple(tensors), tuple(raw.get("ignored", ())), computed, conversions)
 
     @classmethod
     def load(cls, path: Path) -> "SourceTensors":

@@ -12,16 +12,15 @@ _NOT_WEIGHTS = (nnx.RngState, nnx.Intermediate, nnx.Cache)
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """One parameter or persistent buffer: its variable, and its place in a stacked one (`index` of axis 0)."""
+    """One parameter or persistent buffer: its variable, and its `index` into the leading axes of a stacked one."""
 
     fqn: str
     variable: nnx.Variable
-    index: int | None = None
+    index: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        shape = tuple(self.variable.get_value().shape)
-        return shape if self.index is None else shape[1:]
+        return tuple(self.variable.get_value().shape)[len(self.index) :]
 
     @property
     def dtype(self) -> np.dtype:
@@ -30,7 +29,7 @@ class Leaf:
     def read(self) -> np.ndarray:
         """The values as a NumPy array (on this host)."""
         value = self.variable.get_value()
-        return np.asarray(value if self.index is None else value[self.index])
+        return np.asarray(value[self.index] if self.index else value)
 
     def to_json(self) -> dict[str, Any]:
         """Name, shape and dtype, as the weight map's builder reads them."""
@@ -43,8 +42,8 @@ def leaves(model: nnx.Module) -> dict[str, Leaf]:
     A stack of layers shows each layer under its own number. A variable that two modules share (tied weights) has the
     alphabetically first of its names; a module's `aliases` are skipped.
     """
-    found: dict[tuple[int, int | None], Leaf] = {}
-    for leaf in _walk(model, "", None):
+    found: dict[tuple[int, tuple[int, ...]], Leaf] = {}
+    for leaf in _walk(model, "", ()):
         place = (id(leaf.variable), leaf.index)
         # nnx.merge sorts attributes, so the name of a shared variable must not depend on their order
         if place not in found or leaf.fqn < found[place].fqn:
@@ -52,16 +51,16 @@ def leaves(model: nnx.Module) -> dict[str, Leaf]:
     return {leaf.fqn: leaf for leaf in found.values()}
 
 
-def _walk(node: Any, prefix: str, index: int | None) -> Iterator[Leaf]:
-    if hasattr(node, "locate") and index is None:
+def _walk(node: Any, prefix: str, index: tuple[int, ...]) -> Iterator[Leaf]:
+    if hasattr(node, "locate"):
         for number in range(len(node)):
             path, place = node.locate(number)
-            yield from _walk(_follow(node, path), f"{prefix}{number}.", place)
+            yield from _walk(_follow(node, path), f"{prefix}{number}.", index if place is None else (*index, place))
         return
     for name, child in _children(node):
         if isinstance(child, nnx.Variable):
             if not isinstance(child, _NOT_WEIGHTS):
-                yield Leaf(f"{prefix}{_public(node, name)}", child, index)
+                yield Leaf(f"{prefix}{name}", child, index)
         elif isinstance(child, (nnx.Module, dict, list, tuple)):
             yield from _walk(child, f"{prefix}{name}.", index)
 
@@ -73,12 +72,6 @@ def _children(node: Any) -> list[tuple[str, Any]]:
     if isinstance(node, dict):
         return [(str(key), value) for key, value in node.items()]
     return [(str(number), value) for number, value in enumerate(node)]
-
-
-def _public(owner: Any, name: str) -> str:
-    """`_bias` is stored for a class whose `bias` is a property (a view of it); outside it is `bias`."""
-    public = name.removeprefix("_")
-    return public if isinstance(getattr(type(owner), public, None), property) else name
 
 
 def _follow(node: Any, path: Any) -> Any:

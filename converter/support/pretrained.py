@@ -31,6 +31,9 @@ __all__ = ["Leaf", "leaves", "load_pretrained", "save_pretrained"]
 MAP, WEIGHTS = "weights.json", "weights"
 
 
+_Parts = dict[tuple[int, ...], str]  # dotted name of the leaf at each place of a variable's stacked axes
+
+
 class _Reader(Protocol):
     """Where leaves come from; `check` raises CheckpointError listing everything that is missing, odd or left over."""
 
@@ -87,6 +90,7 @@ def save_pretrained(
     else:
         raise ValueError(f"save_pretrained: format is {format!r}, expected 'jax' or 'hf'")
     copy_side_files(Path(side_files) if side_files is not None else _package_root(), folder)
+    _write_changed_config(model.config, folder / "config.json")
 
 
 class _OwnWeights:
@@ -166,8 +170,8 @@ def _rows_for(weight_map: WeightMap, wanted: Mapping[str, Leaf], stored: Mapping
     return rows
 
 
-def _by_variable(found: Iterable[Leaf]) -> list[tuple[nnx.Variable, dict[int | None, str]]]:
-    grouped: dict[int, tuple[nnx.Variable, dict[int | None, str]]] = {}
+def _by_variable(found: Iterable[Leaf]) -> list[tuple[nnx.Variable, _Parts]]:
+    grouped: dict[int, tuple[nnx.Variable, _Parts]] = {}
     for leaf in found:
         grouped.setdefault(id(leaf.variable), (leaf.variable, {}))[1][leaf.index] = leaf.fqn
     return list(grouped.values())
@@ -175,7 +179,7 @@ def _by_variable(found: Iterable[Leaf]) -> list[tuple[nnx.Variable, dict[int | N
 
 def _place(
     variable: nnx.Variable,
-    parts: Mapping[int | None, str],
+    parts: _Parts,
     read: Callable[[str, Index], np.ndarray],
     mesh: Any,
 ) -> jax.Array:
@@ -186,11 +190,10 @@ def _place(
     def block(index: Index) -> np.ndarray:
         bounded = tuple(slice(*part.indices(length)) for part, length in zip(index, spec.shape, strict=True))
         out = np.empty([part.stop - part.start for part in bounded], dtype)
-        if None in parts:
-            out[...] = read(parts[None], bounded)
-            return out
-        for place, number in enumerate(range(bounded[0].start, bounded[0].stop)):
-            out[place] = read(parts[number], bounded[1:])
+        stacked = len(next(iter(parts)))
+        for place in np.ndindex(out.shape[:stacked]):
+            number = tuple(part.start + at for part, at in zip(bounded, place))
+            out[place] = read(parts[number], bounded[stacked:])
         return out
 
     if mesh is None:
@@ -198,7 +201,24 @@ def _place(
     from .sharding import named_sharding
 
     axes = variable.get_metadata().get("out_sharding") or (None,) * len(spec.shape)
-    return jax.make_array_from_callback(spec.shape, named_sharding(mesh, axes, spec.shape), block)
+    sharding = named_sharding(mesh, axes, spec.shape)
+    # devices that hold the same part (replicated axes) share one read
+    parts_read: dict[tuple, np.ndarray] = {}
+
+    def part_of(index: Index) -> np.ndarray:
+        key = tuple((part.start, part.stop) for part in index)
+        if key not in parts_read:
+            parts_read[key] = block(index)
+        return parts_read[key]
+
+    return jax.make_array_from_callback(spec.shape, sharding, part_of)
+
+
+def _write_changed_config(config: Any, path: Path) -> None:
+    """Keep the copied configuration file where it says what the model is; else write the model's own."""
+    described = type(config).from_json(path, **config.run_fields()) if path.is_file() else None
+    if described != config:
+        config.to_json(path)
 
 
 def _refuse_unfilled(model: nnx.Module) -> None:

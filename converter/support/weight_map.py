@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .axis_layout import Index, LayoutError, parse_layout
-from .tensor_files import CheckpointError, TensorSpec, plan_shards
+from .tensor_files import DTYPES, CheckpointError, TensorSpec, plan_shards
 
 FORMAT = 1
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # a whole dotted component: the number of a layer or an expert
@@ -99,12 +99,9 @@ class Combined:
         """`leaf[index]`, reading only the pieces that the index touches."""
 
         def read(part: Index) -> np.ndarray:
-            cuts = list(self._cuts(part))
-            first = cuts[0][0].gather(fetch, cuts[0][1])
-            shape = tuple(p.stop - p.start for p in part)
-            out = np.empty(shape, first.dtype)
-            for number, (piece, inner, place) in enumerate(cuts):
-                out[place] = first if number == 0 else piece.gather(fetch, inner)
+            out = np.empty([p.stop - p.start for p in part], DTYPES[next(self.stored()).dtype])
+            for piece, inner, place in self._cuts(part) if out.size else ():
+                out[place] = piece.gather(fetch, inner)
             return out
 
         return parse_layout(self.layout).take(read, self.combined_shape, index)
@@ -117,8 +114,7 @@ class Combined:
         for piece in self.pieces:
             length = 1 if self.op == "stack" else piece.target_shape[self.axis]
             low, high = max(wanted.start, start), min(wanted.stop, start + length)
-            if low < high or (wanted.start >= wanted.stop and piece is self.pieces[0]):
-                high = max(low, high)
+            if low < high:
                 place = (*around, slice(low - wanted.start, high - wanted.start))
                 if self.op == "stack":
                     yield piece, (*before, *after), (*around, low - wanted.start)

@@ -76,7 +76,9 @@ def test_part_equals_cut_of_whole(case):
 def test_transposed_part_reads_only_what_it_needs():
     read = []
     source = np.arange(24).reshape(4, 6)
-    parse_layout("o i -> i o").take(lambda i: read.append(source[i].shape) or source[i], (4, 6), (slice(1, 3), slice(2, 4)))
+    parse_layout("o i -> i o").take(
+        lambda i: read.append(source[i].shape) or source[i], (4, 6), (slice(1, 3), slice(2, 4))
+    )
     parse_layout("(h=2 d) i -> h d i").take(
         lambda i: read.append(source[i].shape) or source[i], (4, 6), (slice(1, 2), slice(0, 2), slice(0, 6))
     )
@@ -92,13 +94,17 @@ def test_leaf_shape_settles_open_lengths():
     assert bound.target_shape((6, 5)) == (2, 3, 5)
 
 
-@pytest.mark.parametrize("text", ["o i", "o i -> i", "o o -> o o", "(o (i)) -> o i", "(o i -> o i", "o,i -> i o", "2 a -> a", ")"])
+@pytest.mark.parametrize(
+    "text", ["o i", "o i -> i", "o o -> o o", "(o (i)) -> o i", "(o i -> o i", "o,i -> i o", "2 a -> a", ")"]
+)
 def test_unreadable_layout_is_refused(text):
     with pytest.raises(LayoutError, match="layout"):
         parse_layout(text)
 
 
-@pytest.mark.parametrize(("text", "shape"), [("o i -> i o", (3,)), ("(a=2 b) c -> a b c", (5, 2)), ("a 1 -> a", (3, 2))])
+@pytest.mark.parametrize(
+    ("text", "shape"), [("o i -> i o", (3,)), ("(a=2 b) c -> a b c", (5, 2)), ("a 1 -> a", (3, 2))]
+)
 def test_shape_that_does_not_fit_is_refused(text, shape):
     with pytest.raises(LayoutError, match="shape"):
         parse_layout(text).target_shape(shape)
