@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from maxcode.converter import inline, registry
 
+_OURS = ("op", "attribute", "helper")
+
 
 class HelperSource(NamedTuple):
     """One helper: its source without our decorators, import statements, and the helpers that it calls."""
@@ -28,10 +30,13 @@ def helper_source(name: str) -> HelperSource:
     value = registry.HELPERS[name]
     source = textwrap.dedent(inspect.getsource(value))
     definition = ast.parse(source).body[0]
-    lines = source.splitlines()[definition.lineno - 1 :]  # `lineno` is that of def or class, below the decorators
-    definition.decorator_list = []
+    lines = source.splitlines()
+    kept = [d for d in definition.decorator_list if _root(d) not in _OURS]
+    head = [f"@{ast.unparse(decorator)}" for decorator in kept]
+    body = lines[definition.lineno - 1 :]  # `lineno` is that of def or class, below the decorators
+    definition.decorator_list = kept
     names = inline.resolve(inline.free_names(definition) - {name}, value)
-    return HelperSource("\n".join(lines).rstrip(), frozenset(names.imports), frozenset(names.helpers))
+    return HelperSource("\n".join(head + body).rstrip(), frozenset(names.imports), frozenset(names.helpers))
 
 
 def closure(names: Iterable[str]) -> list[str]:
@@ -64,6 +69,11 @@ def ops_module(names: Iterable[str]) -> str:
         )
         + "\n"
     )
+
+
+def _root(decorator: ast.expr) -> str:
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _position(name: str) -> tuple[bool, str, int]:

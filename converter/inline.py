@@ -27,6 +27,7 @@ IMPORTS = {
     "functools": "import functools",
     "itertools": "import itertools",
     "nnx": "from flax import nnx",
+    "dataclass": "from dataclasses import dataclass",
     "NamedTuple": "from typing import NamedTuple",
     "float32": "float32 = jnp.float32",
 }

@@ -53,7 +53,9 @@ def pad(input, pad, mode="constant", value=None):
     """Pad the last axes, given (low, high) from the last axis backwards; negative amounts crop."""
     amounts = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
     amounts = [(0, 0)] * (input.ndim - len(amounts)) + amounts
-    crop = tuple(slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(input.shape, amounts, strict=True))
+    crop = tuple(
+        slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(input.shape, amounts, strict=True)
+    )
     grow = [(max(low, 0), max(high, 0)) for low, high in amounts]
     if mode == "constant":
         return jnp.pad(input[crop], grow, constant_values=0 if value is None else value)

@@ -21,7 +21,11 @@ def _any_zero_d(tensors):
     return any(ndim(tensor) == 0 for tensor in getattr(tensors, "elts", tensors))
 
 
-_ZERO_D_GRID = {"a 0-d array is no axis of a grid": lambda tensors: isinstance(tensors, list | ast.Tuple | ast.List) and _any_zero_d(tensors)}
+_ZERO_D_GRID = {
+    "a 0-d array is no axis of a grid": lambda tensors: (
+        isinstance(tensors, list | ast.Tuple | ast.List) and _any_zero_d(tensors)
+    )
+}
 
 
 @op("torch.cat", "torch.concat", "torch.concatenate")

@@ -47,7 +47,11 @@ def logdet(A):
     return jnp.where(sign < 0, jnp.nan, logarithm)
 
 
-@op("torch.linalg.solve", limits={"left=False is not converted": lambda left: left is not None and not is_true(left)}, **_TOLERANCE)
+@op(
+    "torch.linalg.solve",
+    limits={"left=False is not converted": lambda left: left is not None and not is_true(left)},
+    **_TOLERANCE,
+)
 def solve(A, B, *, left=True):
     """X with A X = B; B holds vectors when its shape is A's without the last axis."""
     is_vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])

@@ -5,8 +5,9 @@ from maxcode.converter.rule import op
 from maxcode.converter.support import losses
 
 _OLD = {
-    "size_average and reduce are deprecated; use reduction": lambda size_average, reduce: not is_omitted(size_average)
-    or not is_omitted(reduce)
+    "size_average and reduce are deprecated; use reduction": lambda size_average, reduce: (
+        not is_omitted(size_average) or not is_omitted(reduce)
+    )
 }
 
 

@@ -2,8 +2,9 @@
 
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import fact, is_omitted, is_sequence, is_tensor, literal
+from maxcode.converter.arguments import fact, is_omitted, is_sequence, literal, ndim
 from maxcode.converter.rule import op
+from maxcode.converter.support.layers import project
 
 _TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}
 
@@ -13,16 +14,9 @@ def linear_without_bias(input, weight, bias=None):
     return input @ weight.T
 
 
-@op("torch.nn.functional.linear", when=lambda bias: is_tensor(bias), **_TOLERANCE)
-def linear_with_bias(input, weight, bias):
-    return input @ weight.T + bias
-
-
 @op("torch.nn.functional.linear", **_TOLERANCE)
 def linear(input, weight, bias=None):
-    """x W' + b with the weight as [out, in]; the bias may be None."""
-    output = input @ weight.T
-    return output if bias is None else output + bias
+    return project(input, weight.T, bias)
 
 
 @op("torch.bilinear", "torch.nn.functional.bilinear", **_TOLERANCE)
@@ -73,6 +67,11 @@ def outer(input, vec2):
 @op("torch.kron", "torch.Tensor.kron")
 def kron(input, other):
     return jnp.kron(input, other)
+
+
+@op("torch.addmm", "torch.Tensor.addmm", when=lambda input: ndim(input) == 1, **_TOLERANCE)
+def addmm_bias(input, mat1, mat2):
+    return project(mat1, mat2, input)
 
 
 @op("torch.addmm", "torch.Tensor.addmm", **_TOLERANCE)

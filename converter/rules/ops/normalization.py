@@ -7,8 +7,9 @@ from maxcode.converter.arguments import is_true
 from maxcode.converter.rule import helper, op
 
 _RUNNING = {
-    "training mode updates running statistics in place; use the module": lambda training, running_mean: is_true(training)
-    and is_true(running_mean)
+    "training mode updates running statistics in place; use the module": lambda training, running_mean: (
+        is_true(training) and is_true(running_mean)
+    )
 }
 
 

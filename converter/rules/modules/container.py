@@ -1,0 +1,24 @@
+"""Containers."""
+
+from maxcode.converter.rule import module
+from maxcode.converter.support.container import ModuleDict, ModuleList, ParameterList, Sequential
+
+
+@module("torch.nn.Sequential")
+def sequential(*args):
+    return Sequential(*args)
+
+
+@module("torch.nn.ModuleList")
+def module_list(modules=None):
+    return ModuleList(modules)
+
+
+@module("torch.nn.ModuleDict")
+def module_dict(modules=None):
+    return ModuleDict(modules)
+
+
+@module("torch.nn.ParameterList")
+def parameter_list(values=None):
+    return ParameterList(values)
