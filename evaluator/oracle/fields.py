@@ -61,6 +61,7 @@ _FIXED: tuple[tuple[str, int], ...] = (
     (r"^qk_rope_head_dim$", 8),
     (r"^qk_nope_head_dim$", 12),
     (r"^v_head_dim$", 20),
+    (r"^qk_head_dim$", 20),  # the two parts above together
     (r"(num_key_value_heads|num_kv_heads|n_head_kv|n_kv_heads|multi_query_group_num|num_key_heads)$", 2),
     (r"num_value_heads$", 4),
     (r"key_head_dim$", 8),

@@ -17,7 +17,7 @@ MAX_TINY = 60_000_000  # parameters; a "tiny" model above this is one whose size
 
 
 def resolve(target: Target) -> Target:
-    """A copy of the target with class, configuration, path, revision and inputs filled, proved by building and running.
+    """A copy of the target with class, configuration, path, revision and inputs filled; plain modules are run once.
 
     Raises:
       OracleError: unknown type, class, hub id or architecture; missing weights; constructor arguments or inputs missing.

@@ -4,6 +4,7 @@ One JSON request a line on stdin, one answer a line on stdout (docs/interfaces.m
 error as the answer and the server goes on.
 """
 
+import copy
 import json
 import time
 from collections.abc import Callable
@@ -119,11 +120,12 @@ def _time(session: Session, request: Request) -> Request:
         start = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - start)
-    return {"seconds": seconds}
+    config = getattr(session.peer(dtype), "config", None)
+    return {"seconds": seconds, "attention": getattr(config, "_attn_implementation", None)}
 
 
 def _timed_forward(session: Session, dtype: str, inputs: dict[str, Any], request: Request) -> Callable[[], Any]:
-    model = session.model(dtype)
+    model = session.peer(dtype)
 
     def run() -> None:
         with torch.no_grad():
@@ -133,7 +135,7 @@ def _timed_forward(session: Session, dtype: str, inputs: dict[str, Any], request
 
 
 def _timed_decode(session: Session, dtype: str, inputs: dict[str, Any], request: Request) -> Callable[[], Any]:
-    model = session.model(dtype)
+    model = session.peer(dtype)
     prompt = {name: value for name, value in inputs.items() if name not in ("attention_mask", "use_cache")}
     if "decoder_input_ids" in prompt:
         prompt["decoder_input_ids"] = torch.full_like(prompt["decoder_input_ids"][:, :1], start_token(model))
@@ -141,7 +143,7 @@ def _timed_decode(session: Session, dtype: str, inputs: dict[str, Any], request:
 
 
 def _timed_training(session: Session, dtype: str, inputs: dict[str, Any], request: Request) -> Callable[[], Any]:
-    model = silence(session.fresh(dtype).train())
+    model = silence(copy.deepcopy(session.peer(dtype)).train())
     (batch,), own = with_labels(model, [inputs], dtype)
     weights: dict[str, Tensor] = {}
     if not own:

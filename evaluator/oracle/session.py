@@ -1,5 +1,6 @@
 """What the scenarios share: the target, its models by dtype, seeded inputs, and one recorded call."""
 
+import contextlib
 import copy
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,13 @@ class Session:
             copy.deepcopy(self.model(dtype)) if dtype in self._models else build_model(self.target, dtype, self.source)
         )
 
+    def peer(self, dtype: str) -> nn.Module:
+        """The model with the attention and expert backends that users get by default, for timing beside it."""
+        key = f"{dtype} peer"
+        if key not in self._models:
+            self._models[key] = _default_backends(build_model(self.target, dtype, self.source))
+        return self._models[key]
+
     @property
     def seed(self) -> int:
         return self.target["seed"]
@@ -63,3 +71,10 @@ class Session:
         discrete = Discrete(model, replay)
         with torch.no_grad(), discrete.watching():
             return call(model, cast(inputs, DTYPES[dtype]), dtype, seed=self.seed), discrete
+
+
+def _default_backends(model: nn.Module) -> nn.Module:
+    for switch, backend in (("set_attn_implementation", "sdpa"), ("set_experts_implementation", "grouped_mm")):
+        with contextlib.suppress(AttributeError, ValueError, ImportError, NotImplementedError):
+            getattr(model, switch)(backend)  # classes without that backend refuse and stay eager
+    return model

@@ -1,4 +1,4 @@
-"""The derived tiny size of an architecture (design §1): two periods of the layer pattern plus one layer, small odd widths."""
+"""The derived tiny size of an architecture (design §1): two periods of the layer pattern plus one layer."""
 
 import copy
 import math
