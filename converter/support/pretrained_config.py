@@ -268,7 +268,7 @@ class PreTrainedConfig(RopeConfig, Config):
 
     def to_dict(self) -> dict[str, Any]:
         """The content of a config.json that `from_dict` and the source read."""
-        values = {"model_type": self.model_type, **super().to_dict()}
+        values = {**super().to_dict(), "model_type": type(self).model_type}
         values["output_attentions"] = values.pop("_output_attentions", False)
         if "_per_layer_overrides" in values:
             values["per_layer_config"] = values.pop("_per_layer_overrides")

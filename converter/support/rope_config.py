@@ -20,6 +20,7 @@ class RopeConfig:
 
     default_theta: Any = 10_000.0
     default_rope_type = "default"
+    ignore_keys_at_rope_validation: Any = frozenset()
     rope_parameters: Any
 
     def nested_rope_parameter_keys(self: Any, rope_parameters: dict[str, Any]) -> list[str]:

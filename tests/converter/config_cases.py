@@ -18,7 +18,7 @@ ATLAS = Path("/work/shared/atlas/atlas.jsonl")
 # Attributes that say how the framework loads or validates, and `dtype`, which is a run field here.
 NOT_COMPARED = {
     "dtype", "_attn_implementation_internal", "_experts_implementation_internal", "_post_init_done", "_commit_hash",
-    "ignore_keys_at_rope_validation", "transformers_version", "_auto_class", "_heterogeneity_spec",
+    "ignore_keys_at_rope_validation", "transformers_version", "_auto_class", "_heterogeneity_spec", "_attn_implementation",
 }  # fmt: skip
 _numbers = itertools.count()
 
@@ -59,7 +59,8 @@ def compared_names(config) -> set[str]:
     own = {n for c in type(config).__mro__ if c.__module__ == type(config).__module__ for n, v in vars(c).items()
            if isinstance(v, property)}  # fmt: skip
     names = set(vars(config)) | set(type(config).attribute_map) | own | {"num_labels", "output_attentions"}
-    return {name for name in names if name not in NOT_COMPARED and hasattr(config, name)}
+    names -= NOT_COMPARED | set(getattr(config, "per_layer_attributes", None) or ())
+    return {name for name in names if hasattr(config, name)}
 
 
 def differences(source, emitted, where="") -> list[str]:
@@ -72,6 +73,10 @@ def differences(source, emitted, where="") -> list[str]:
             found += differences(expected, actual, f"{where}{name}.")
         elif plain(expected) != plain(actual):
             found.append(f"{where}{name}: {plain(expected)!r} became {plain(actual)!r}")
+    if getattr(source, "is_heterogeneous", False):
+        for i, layer in enumerate(source.per_layer_config):
+            found += differences(layer, emitted.per_layer_config[i], f"{where}layer {i}: ")
+        return found
     run = set(config_base.RUN_FIELDS) | {"_frozen", "_hash", "_extra_keys", "_per_layer_overrides"}
     extra = [n for n in vars(emitted) if n not in run and not hasattr(source, n)]
     return found + [f"{where}{name}: not in the source" for name in extra]
