@@ -5,7 +5,9 @@ Everything that can be checked without importing the model is checked here, so t
 
 import dataclasses
 import json
+import keyword
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,11 @@ from maxcode.weight_files import check_safetensors_folder, read_gguf_architectur
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _FORMS = "a hub id, a folder, a .gguf file, file.py:Class, pkg.mod:Class or transformers:<type>[:<Class>]"
+# Folders beside the package, and modules that it imports: a package of such a name would hide them.
+_TAKEN = (
+    frozenset({"jax", "flax", "numpy", "safetensors", "jaxtyping", "weights", "report", "tests"})
+    | sys.stdlib_module_names
+)
 _STORED = ("folder", "hub", "gguf")
 
 
@@ -279,6 +286,8 @@ def default_output(target: Target) -> Path:
 
 
 def package_name(text: str) -> str:
-    """A Python package name made from a folder's name."""
+    """A Python package name made from a folder's name; never a keyword, nor a name that the package itself needs."""
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "model"
-    return name if name.isidentifier() else f"m_{name}"
+    if not name.isidentifier():
+        return f"m_{name}"
+    return f"{name}_model" if keyword.iskeyword(name) or name in _TAKEN else name

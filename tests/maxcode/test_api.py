@@ -1,0 +1,241 @@
+"""The pipeline's own work, with stand-ins for the engine: order, records, assembly, what a failure leaves behind."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+import types
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from maxcode import api, stages
+from maxcode.errors import Exit, MaxCodeError
+from maxcode.evaluator.verdict import Check, Verdict
+from maxcode.progress import Progress
+from maxcode.targets import parse_target
+
+STAGES = ("resolve", "materialise", "probe", "convert_source", "convert_weights", "gate")
+GAP = {"code": "CV101", "file": "m.py", "line": 3, "torch_name": "torch.x", "reason": "no rule", "hint": ""}
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """Stand-ins for every stage; `engine.calls` is their order, `engine.gaps` and `engine.check` steer them."""
+    state = types.SimpleNamespace(calls=[], gaps=[], check="pass", fail_in=None, error=ValueError("broken"))
+
+    def stage(name, function):
+        def run(*arguments):
+            state.calls.append(name)
+            if state.fail_in == name:
+                raise state.error
+            return function(*arguments)
+
+        monkeypatch.setattr(stages, name, run)
+
+    def resolve(target, run, progress):
+        run.root.mkdir(parents=True, exist_ok=True)
+        record = dataclasses.asdict(target) | {"class_name": "Net", "module": "m", "config": {"hidden_size": 8}}
+        run.target.write_text(json.dumps(record))
+        return record
+
+    def convert_source(run, options, progress):
+        folder = run.package / options.package_name
+        folder.mkdir(parents=True)
+        (folder / "modeling.py").write_text("x = 1\n")
+        (folder / "__init__.py").write_text("")
+        return types.SimpleNamespace(
+            files={"modeling.py": "x = 1\n"}, gaps=state.gaps, assumptions=[], classes={"Net": "m.Net"}
+        )
+
+    def convert_weights(run, options, progress):
+        (run.package / "weights").mkdir()
+        save_file({"a": np.zeros(2, np.float32)}, run.package / "weights" / "model.safetensors")
+        return {"rows": [{"source": "a", "target": "a", "layout": "", "shape": [2], "dtype": "F32"}], "changed": []}
+
+    def gate(run, package, options, progress):
+        run.oracle.mkdir()
+        (run.oracle / "float32.json").write_text('{"cases": []}')
+        save_file({"x": np.zeros(2, np.float32)}, run.oracle / "float32.safetensors")
+        return Verdict("verified", checks=(Check("exact", state.check, 1e-15, 1e-10, "small"),), timings={"exact": 1.5})
+
+    stage("resolve", resolve)
+    stage("materialise", lambda run, progress: run.source.mkdir())
+    stage("probe", lambda run, progress: {})
+    stage("convert_source", convert_source)
+    stage("convert_weights", convert_weights)
+    stage("gate", gate)
+    return state
+
+
+def request(output, hf_folder, **choices):
+    options = api.request_options(output)
+    return api.ConvertRequest(parse_target(str(hf_folder)), output, options, stages.GateOptions(), **choices)
+
+
+def convert(output, hf_folder, **choices):
+    return api.convert(request(output, hf_folder, **choices), Progress(quiet=True))
+
+
+def test_stages_run_in_order_and_the_package_is_complete(engine, tmp_path, hf_folder):
+    (hf_folder / "tokenizer.json").write_text("{}")
+    (hf_folder / "LICENSE").write_text("licence")
+    record = convert(tmp_path / "My-Net", hf_folder)
+    assert engine.calls == list(STAGES)
+    assert record["status"] == "verified"
+    assert record["checks"][0]["name"] == "exact"
+    assert {"exact", "gate", "convert", "facts"} <= set(record["timings"])
+    folder = tmp_path / "My-Net"
+    for name in ("my_net/modeling.py", "weights/model.safetensors", "config.json", "tokenizer.json", "LICENSE",
+                 "README.md", "config.yml", "report/index.html", "report/report.json", "report/junit.xml",
+                 "tests/test_parity.py", "tests/oracle/recording.json", ".maxcode.json"):  # fmt: skip
+        assert (folder / name).is_file(), name
+    assert not (folder / "report" / "run").exists()
+    assert not (folder / "model.safetensors").exists()
+    assert json.loads((folder / "report" / "report.json").read_text()) == record
+
+
+def test_packages_pyproject_is_valid_and_names_no_torch(engine, tmp_path, hf_folder):
+    convert(tmp_path / "net", hf_folder)
+    text = (tmp_path / "net" / "pyproject.toml").read_text()
+    project = tomllib.loads(text)["project"]
+    assert project["name"] == "net"
+    assert any(item.startswith("jax>=") for item in project["dependencies"])
+    assert {"text", "test"} == set(project["optional-dependencies"])
+    assert "torch" not in " ".join(project["dependencies"])
+    assert "maxcode" not in " ".join(project["dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("choices", "gaps", "check", "status", "exit_status", "calls"),
+    [
+        ({}, [], "pass", "verified", Exit.OK, STAGES),
+        ({}, [], "fail", "failed", Exit.FAILED, STAGES),
+        ({}, [], "not_run", "not_shown", Exit.INCOMPLETE, STAGES),
+        ({}, [GAP], "pass", "gaps", Exit.INCOMPLETE, STAGES[:-1]),
+        ({"gate": False}, [], "pass", "not_shown", Exit.INCOMPLETE, STAGES[:-1]),
+        ({"weights": False}, [], "pass", "not_shown", Exit.INCOMPLETE, ("resolve", "probe", "convert_source")),
+    ],
+)
+def test_status_follows_from_what_was_shown(
+    engine, tmp_path, hf_folder, choices, gaps, check, status, exit_status, calls
+):
+    from maxcode.commands import _finish
+
+    engine.gaps, engine.check = gaps, check
+    record = convert(tmp_path / "net", hf_folder, **choices)
+    assert record["status"] == status
+    assert _finish(record).exit_status == exit_status
+    assert tuple(engine.calls) == calls
+    assert (tmp_path / "net" / "net" / "modeling.py").exists()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
+def test_failure_in_any_stage_keeps_the_earlier_output(engine, tmp_path, hf_folder, stage, error):
+    convert(tmp_path / "net", hf_folder)
+    (tmp_path / "net" / "README.md").write_text("earlier")
+    engine.fail_in, engine.error = stage, error
+    with pytest.raises(type(error)):
+        convert(tmp_path / "net", hf_folder)
+    assert (tmp_path / "net" / "README.md").read_text() == "earlier"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["hf", "net"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_full_disk_in_any_stage(engine, tmp_path, hf_folder, stage):
+    engine.fail_in, engine.error = stage, OSError(28, "No space left on device")
+    with pytest.raises(MaxCodeError, match="no space left"):
+        convert(tmp_path / "net", hf_folder)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["hf"]
+
+
+def test_output_over_the_source_is_refused_before_any_stage(engine, tmp_path, hf_folder):
+    with pytest.raises(MaxCodeError, match="would delete"):
+        convert(hf_folder, hf_folder, force=True)
+    assert engine.calls == []
+    assert (hf_folder / "model.safetensors").exists()
+
+
+def test_gate_renews_the_report_and_nothing_else(engine, tmp_path, hf_folder):
+    convert(tmp_path / "net", hf_folder)
+    place = tmp_path / "net"
+    before = {
+        p: p.read_bytes() for p in place.rglob("*") if p.is_file() and "report" not in p.parts and p.name[0] != "."
+    }
+    engine.check = "fail"
+    record = api.gate(place, stages.GateOptions(), Progress(quiet=True))
+    assert record["status"] == "failed"
+    report = json.loads((place / "report" / "report.json").read_text())
+    assert report["status"] == "failed"
+    assert report["weights"]["rows"]
+    assert json.loads((place / ".maxcode.json").read_text())["status"] == "failed"
+    assert {p: p.read_bytes() for p in before} == before
+
+
+def test_plan_writes_nothing(engine, tmp_path, hf_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    engine.gaps = [GAP]
+    record = api.plan(parse_target(str(hf_folder)), api.request_options(tmp_path / "net"), Progress(quiet=True))
+    assert record["status"] == "gaps"
+    assert record["plan"]["files"] == {"modeling.py": 1}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["hf"]
+
+
+def test_to_hf_says_when_bytes_differ(engine, tmp_path, hf_folder, monkeypatch):
+    convert(tmp_path / "net", hf_folder)
+    for changed, status in (([], "verified"), (["a"], "failed")):
+
+        def write(package, destination, progress, changed=changed):
+            (destination / "model.safetensors").write_text("")
+            return {"changed": changed}
+
+        monkeypatch.setattr(stages, "weights_to_hf", write)
+        record = api.to_hf(tmp_path / "net", tmp_path / "back", force=False, progress=Progress(quiet=True))
+        assert record["status"] == status
+        assert (tmp_path / "back" / "model.safetensors").exists()
+
+
+TWIN = """
+import json
+from pathlib import Path
+import numpy as np
+from safetensors.numpy import load_file
+
+class Model:
+    @classmethod
+    def from_pretrained(cls, folder, **overrides):
+        self = cls()
+        self.w = load_file(Path(folder) / "weights" / "model.safetensors")["w"]
+        return self
+
+    def __call__(self, x):
+        return {"y": np.asarray(x) @ self.w}
+"""
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_packages_own_parity_test_can_pass_and_fail(tmp_path, right):
+    from maxcode import package_files
+
+    (tmp_path / "twin").mkdir()
+    (tmp_path / "twin" / "__init__.py").write_text("from twin.modeling import Model\n")
+    (tmp_path / "twin" / "modeling.py").write_text(TWIN)
+    oracle = tmp_path / "tests" / "oracle"
+    oracle.mkdir(parents=True)
+    (tmp_path / "weights").mkdir()
+    draw = np.random.default_rng(0)
+    x, w = draw.normal(size=(2, 3)), draw.normal(size=(3, 4)).astype(np.float32)
+    save_file({"w": w}, tmp_path / "weights" / "model.safetensors")
+    save_file({"in": x, "out": x @ w + (0 if right else 1e-2)}, oracle / "recording.safetensors")
+    case = {"id": "seed0", "inputs": {"x": {"$tensor": "in"}}, "outputs": {"y": "out"}}
+    (oracle / "recording.json").write_text(json.dumps({"cases": [case]}))
+    (tmp_path / "tests" / "test_parity.py").write_text(package_files.parity_test())
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\n')
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if right else 1), done.stdout
+    shutil.rmtree(tmp_path / "twin")
