@@ -1,0 +1,310 @@
+"""Generation: one compiled prefill per prompt bucket, one compiled decode loop, and a command line.
+
+    generator = Generator(model, settings=read_settings(folder))
+    tokens = generator.generate([[1, 2, 3], [4, 5]], max_new_tokens=20)
+
+    python -m <this package>.generate --prompt "What is the capital of France?"
+
+Prompts are padded to a power of two: on the left, with the attention mask and positions that transformers' batched
+generation uses, or on
+the right for an encoder. The decode loop runs inside one compiled program, writes the cache in place and stops when all
+rows have. Numbers
+(temperature, how many tokens) are traced: changing them compiles nothing.
+"""
+
+import argparse
+import collections
+import functools
+import inspect
+import json
+import os
+import sys
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+
+from .cache import init_cache
+from .chat import Text
+from .sampling import Sampling, choose
+
+SMALLEST_BUCKET = 32
+DEFAULT_NEW_TOKENS = 64
+
+
+def enable_compilation_cache() -> None:
+    """Keep compiled programs on disk for the next process, unless a cache is already configured.
+
+    `JAX_COMPILATION_CACHE_DIR` names the folder (by default one below `XDG_CACHE_HOME` or ~/.cache);
+    `JAX_ENABLE_COMPILATION_CACHE=false` switches it off.
+    """
+    if jax.config.jax_compilation_cache_dir is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(root) / "jax_compilation_cache"))
+    # Small programs too: a start consists of many of them.
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def read_settings(folder: str | Path) -> dict[str, Any]:
+    """Generation settings of a model folder: config.json's token ids, overridden by generation_config.json."""
+    settings: dict[str, Any] = {}
+    for name in ("config.json", "generation_config.json"):
+        path = Path(folder) / name
+        if path.is_file():
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if name == "config.json":
+                values = {k: v for k, v in values.items() if k.endswith("_token_id") and not k.startswith("forced_")}
+            settings |= {k: v for k, v in values.items() if v is not None}
+    return settings
+
+
+def bucket(length: int) -> int:
+    """The smallest power of two that holds `length`, at least 32."""
+    return max(SMALLEST_BUCKET, 1 << (length - 1).bit_length())
+
+
+class Generator:
+    """A model, split once, with its compiled programs.
+
+    The model is called as `model(input_ids=…, attention_mask=…, position_ids=…, cache=…)`, with those arguments that it
+    takes, and returns a
+    record with `logits` and `cache`; with `decoder_input_ids` if it has an encoder. `traces` counts how often each
+    program was traced.
+    """
+
+    def __init__(self, model: nnx.Module, settings: Mapping[str, Any] | None = None):
+        enable_compilation_cache()
+        self.settings = dict(settings or {})
+        self.traces: collections.Counter[str] = collections.Counter()
+        self._parameters = set(inspect.signature(model.__call__).parameters)
+        self.is_encoder_decoder = "decoder_input_ids" in self._parameters
+        self._graph, self._params = nnx.split(model)
+        self._prefill = jax.jit(self._run_prefill, static_argnames=("plan", "new_tokens"))
+        self._decode = jax.jit(self._run_decode, static_argnames="plan", donate_argnames="state")
+
+    def load(self, model: nnx.Module) -> None:
+        """Take new weights from a model of the same structure."""
+        graph, params = nnx.split(model)
+        if graph != self._graph:
+            raise ValueError("the model's structure differs from the one this generator was made for: make a new one")
+        self._params = params
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int = DEFAULT_NEW_TOKENS,
+        *,
+        key: jax.Array | None = None,
+        **settings: Any,
+    ) -> list[list[int]]:
+        """New tokens for each prompt, up to and including an end-of-sequence token.
+
+        `settings` override those of the model: do_sample, temperature, top_k, top_p, min_p, repetition_penalty,
+        eos_token_id,
+        pad_token_id, decoder_start_token_id. Raises ValueError for an empty prompt or an unknown setting.
+        """
+        rows: list[list[int]] = [[] for _ in prompts]
+        for new in self.stream(prompts, max_new_tokens, chunk=max_new_tokens, key=key, **settings):
+            for row, tokens in zip(rows, new, strict=True):
+                row.extend(tokens)
+        return rows
+
+    def stream(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int = DEFAULT_NEW_TOKENS,
+        *,
+        chunk: int = 8,
+        key: jax.Array | None = None,
+        **settings: Any,
+    ) -> Iterator[list[list[int]]]:
+        """Like `generate`, in steps of at most `chunk` tokens: yields the new tokens of each row."""
+        if max_new_tokens < 1 or chunk < 1:
+            raise ValueError(f"max_new_tokens={max_new_tokens} and chunk={chunk} must be at least 1")
+        sampling, start = self._resolve(settings)
+        prompt, mask = pad_prompts(prompts, sampling.pad_token_id, side="right" if self.is_encoder_decoder else "left")
+        numbers, plan = sampling.numbers(), sampling.plan
+        key = jax.random.key(0) if key is None else key
+        arguments = prompt, mask, numbers, key, np.int32(start)
+        state = self._prefill(self._params, *arguments, plan=plan, new_tokens=bucket(max_new_tokens))
+        yielded, finished = 0, np.zeros(len(prompt), bool)
+        while yielded < max_new_tokens and not finished.all():
+            until = min(yielded + chunk, max_new_tokens)
+            state = self._decode(self._params, state, np.int32(until), numbers, plan=plan)
+            tokens, step = np.asarray(state["tokens"]), int(state["step"])
+            yield [_unfinished(row[yielded:step], done, plan) for row, done in zip(tokens, finished, strict=True)]
+            finished |= np.isin(tokens[:, yielded:step], plan.eos_token_id).any(axis=1)
+            yielded = step
+
+    def _resolve(self, overrides: dict[str, Any]) -> tuple[Sampling, int]:
+        """Settings of the model and of the call, and the token that starts a decoder."""
+        known = {"do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"}
+        unknown = set(overrides) - known - {"eos_token_id", "pad_token_id", "decoder_start_token_id"}
+        if unknown:
+            raise ValueError(f"unknown generation settings {sorted(unknown)}; known are {sorted(known)} and token ids")
+        settings = self.settings | overrides
+        start = settings.get("decoder_start_token_id", settings.get("bos_token_id"))
+        if self.is_encoder_decoder and start is None:
+            raise ValueError("this model has a decoder of its own: give decoder_start_token_id=")
+        return Sampling.from_settings(settings), start or 0
+
+    def _call(self, model: nnx.Module, **inputs: Any) -> Any:
+        """Call with those of `inputs` that the model takes."""
+        return model(**{name: value for name, value in inputs.items() if name in self._parameters})
+
+    def _run_prefill(self, params, prompt, mask, numbers, key, start, *, plan, new_tokens):
+        """Read the prompts and choose the first token."""
+        self.traces["prefill"] += 1
+        model = nnx.merge(self._graph, params)
+        batch, width = prompt.shape
+        state: dict[str, Any] = {"mask": mask, "encoded": None}
+        if self.is_encoder_decoder:
+            cache = init_cache(model, batch, new_tokens + 1, encoder_length=width)
+            first = jnp.full((batch, 1), start, jnp.int32)
+            inputs = {"input_ids": prompt, "decoder_input_ids": first}
+            state["position"] = jnp.zeros(batch, jnp.int32)
+        else:
+            cache = init_cache(model, batch, width + new_tokens)
+            positions = jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0).astype(jnp.int32)
+            inputs = {"input_ids": prompt, "position_ids": positions}
+            state["position"] = mask.sum(axis=1).astype(jnp.int32)
+            state["mask"] = jnp.pad(mask, ((0, 0), (0, new_tokens)), constant_values=1)
+        output = self._call(model, attention_mask=mask, cache=cache, use_cache=True, logits_to_keep=1, **inputs)
+        if self.is_encoder_decoder:
+            state["encoded"] = output.encoder_last_hidden_state
+        logits = output.logits[:, -1]
+        state |= {"cache": _cache_of(output, cache), "key": key, "step": jnp.int32(0)}
+        state |= {"tokens": jnp.full((batch, new_tokens), plan.pad_token_id, jnp.int32), "done": jnp.zeros(batch, bool)}
+        state["seen"] = None
+        if plan.repetition_penalty != 1:
+            tokens, real = (first, True) if self.is_encoder_decoder else (prompt, mask > 0)
+            seen = jnp.zeros(logits.shape, bool)
+            state["seen"] = seen.at[jnp.arange(batch)[:, None], tokens].max(jnp.broadcast_to(real, tokens.shape))
+        return _append_token(state, logits, plan, numbers)
+
+    def _run_decode(self, params, state, until, numbers, *, plan):
+        """Choose tokens until each row has `until` of them or has ended."""
+        self.traces["decode"] += 1
+        model = nnx.merge(self._graph, params)
+
+        def step(state):
+            last = lax.dynamic_slice_in_dim(state["tokens"], state["step"] - 1, 1, axis=1)
+            if self.is_encoder_decoder:
+                inputs = {"decoder_input_ids": last, "encoder_outputs": (state["encoded"],)}
+            else:
+                inputs = {"input_ids": last, "position_ids": state["position"][:, None]}
+            cache = state["cache"]
+            output = self._call(model, attention_mask=state["mask"], cache=cache, use_cache=True, **inputs)
+            state = state | {"cache": _cache_of(output, cache), "position": state["position"] + 1}
+            return _append_token(state, output.logits[:, -1], plan, numbers)
+
+        return lax.while_loop(lambda state: (state["step"] < until) & ~state["done"].all(), step, state)
+
+
+def _append_token(state: dict[str, Any], logits: jax.Array, plan: Sampling, numbers: Mapping[str, jax.Array]):
+    """Choose a token per row and note it; rows that have ended get padding."""
+    key, next_key = jax.random.split(state["key"]) if plan.do_sample else (state["key"], state["key"])
+    token = choose(logits, plan, numbers, key, state["seen"])
+    token = jnp.where(state["done"], plan.pad_token_id, token)
+    tokens = lax.dynamic_update_slice_in_dim(state["tokens"], token[:, None], state["step"], axis=1)
+    done = state["done"] | jnp.isin(token, jnp.asarray(plan.eos_token_id, jnp.int32))
+    seen = state["seen"]
+    seen = None if seen is None else seen.at[jnp.arange(token.shape[0]), token].set(True)
+    return state | {"tokens": tokens, "done": done, "seen": seen, "key": next_key, "step": state["step"] + 1}
+
+
+def _cache_of(output: Any, cache: Any) -> Any:
+    """The updated cache: that of the record, or the one given, which the model wrote into."""
+    returned = getattr(output, "cache", None)
+    return cache if returned is None else returned
+
+
+def _unfinished(tokens: np.ndarray, done: bool, plan: Sampling) -> list[int]:
+    """What a row gained: nothing after its end."""
+    if done:
+        return []
+    ends = np.flatnonzero(np.isin(tokens, plan.eos_token_id))
+    return tokens[: ends[0] + 1 if ends.size else None].tolist()
+
+
+def pad_prompts(prompts: Sequence[Sequence[int]], pad_token_id: int, *, side: str) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and mask [batch, bucket], int32, padded on `side`. Raises ValueError for no prompt or an empty one."""
+    if not len(prompts) or not all(len(prompt) for prompt in prompts):
+        raise ValueError(f"expected prompts of at least one token, got lengths {[len(prompt) for prompt in prompts]}")
+    width = bucket(max(len(prompt) for prompt in prompts))
+    tokens = np.full((len(prompts), width), pad_token_id, np.int32)
+    mask = np.zeros((len(prompts), width), np.int32)
+    for row, prompt in enumerate(prompts):
+        place = slice(width - len(prompt), None) if side == "left" else slice(len(prompt))
+        tokens[row, place], mask[row, place] = prompt, 1
+    return tokens, mask
+
+
+_GENERATORS: weakref.WeakKeyDictionary[nnx.Module, Generator] = weakref.WeakKeyDictionary()
+
+
+def generate(model: nnx.Module, prompts: Sequence[Sequence[int]], max_new_tokens: int = DEFAULT_NEW_TOKENS, **options):
+    """`Generator.generate` with a generator kept as long as `model` lives; weights are read anew on each call."""
+    if model not in _GENERATORS:
+        _GENERATORS[model] = Generator(model)
+    generator = _GENERATORS[model]
+    generator.load(model)
+    return generator.generate(prompts, max_new_tokens, **options)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}.generate", description="Continue a text.")
+    parser.add_argument("--prompt", required=True, help="the text; the user's message if there is a chat template")
+    parser.add_argument("--system", help="a system message")
+    parser.add_argument("--raw", action="store_true", help="no chat template: continue the text as it stands")
+    parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1], help="of the weights")
+    parser.add_argument("--max-new-tokens", type=int, default=DEFAULT_NEW_TOKENS)
+    parser.add_argument("--temperature", type=float, help="0 for greedy; sampling if given")
+    parser.add_argument("--top-k", type=int)
+    parser.add_argument("--top-p", type=float)
+    parser.add_argument("--min-p", type=float)
+    parser.add_argument("--repetition-penalty", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", help="compute dtype, e.g. bfloat16")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what the model of this package says to a prompt, as it is generated."""
+    from . import Model
+
+    options = _parse(arguments)
+    text = Text(options.folder)
+    prompt = text.encode(options.prompt)
+    if text.chat_template is not None and not options.raw:
+        system = [{"role": "system", "content": options.system}] if options.system else []
+        prompt = text.encode_chat([*system, {"role": "user", "content": options.prompt}])
+    enable_compilation_cache()
+    overrides = {} if options.dtype is None else {"dtype": options.dtype}
+    generator = Generator(Model.from_pretrained(options.folder, **overrides), read_settings(options.folder))
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.temperature is not None:
+        settings["do_sample"] = options.temperature > 0
+    tokens, printed = [], ""
+    stream = functools.partial(generator.stream, key=jax.random.key(options.seed), **settings)
+    for new in stream([prompt], options.max_new_tokens):
+        tokens += new[0]
+        whole = text.decode(tokens)
+        if not whole.endswith("\ufffd"):  # half a character
+            sys.stdout.write(whole[len(printed) :])
+            sys.stdout.flush()
+            printed = whole
+    sys.stdout.write(text.decode(tokens)[len(printed) :] + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

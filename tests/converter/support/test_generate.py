@@ -1,0 +1,201 @@
+"""Generation with buckets, caches and one compiled loop gives what a plain loop gives."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from maxcode.converter.support import generate as generation
+from maxcode.converter.support.generate import Generator, bucket, generate, read_settings
+from tests.converter.support.generation_models import VOCABULARY, Decoder, EncoderDecoder
+
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3]]
+
+
+@pytest.fixture(autouse=True)
+def no_cache_on_disk(monkeypatch, tmp_path):
+    """Tests leave no compiled programs behind."""
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setattr(generation, "enable_compilation_cache", lambda: None)
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    return Decoder(rngs=nnx.Rngs(0))
+
+
+@pytest.fixture(scope="module")
+def generator(decoder):
+    return Generator(decoder)
+
+
+def plain_loop(model, prompt, count, eos=()):
+    """Greedy, without cache, padding or compilation."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(int(model(jnp.asarray([tokens])).logits[0, -1].argmax()))
+        if tokens[-1] in eos:
+            break
+    return tokens[len(prompt) :]
+
+
+@pytest.fixture(scope="module")
+def expected(decoder):
+    return [plain_loop(decoder, prompt, 12) for prompt in PROMPTS]
+
+
+def test_greedy_equals_a_loop_without_cache(generator, expected):
+    assert len({tuple(tokens) for tokens in expected}) == 3
+    for prompt, want in zip(PROMPTS, expected):
+        assert generator.generate([prompt], 12) == [want]
+
+
+def test_a_padded_batch_equals_single_prompts(generator, expected):
+    assert generator.generate(PROMPTS, 12) == expected
+
+
+def test_streaming_yields_the_same_tokens(generator, expected):
+    parts = list(generator.stream(PROMPTS, 12, chunk=5))
+    assert len(parts) == 3
+    assert [sum((part[row] for part in parts), []) for row in range(3)] == expected
+
+
+def test_rows_stop_at_their_own_end(generator, expected):
+    eos = [expected[0][4], expected[1][2]]
+    want = []
+    for tokens in expected:
+        ends = [i for i, token in enumerate(tokens) if token in eos]
+        want.append(tokens[: ends[0] + 1] if ends else tokens)
+    assert len({len(tokens) for tokens in want}) > 1
+    assert generator.generate(PROMPTS, 12, eos_token_id=eos) == want
+    parts = list(generator.stream(PROMPTS, 12, chunk=2, eos_token_id=eos))
+    assert [sum((part[row] for part in parts), []) for row in range(3)] == want
+
+
+def test_one_compilation_per_bucket(decoder):
+    generator = Generator(decoder)
+    for length in range(1, 101):
+        generator.generate([[1] * length], 1 + length % 20)
+    assert generator.traces == {"prefill": 3, "decode": 3}  # 32, 64, 128
+    generator.generate([[1] * 7], 33)
+    assert generator.traces == {"prefill": 4, "decode": 4}
+    assert bucket(1) == bucket(32) == 32
+    assert bucket(33) == 64
+
+
+def test_numbers_of_sampling_compile_nothing(decoder):
+    generator = Generator(decoder)
+    for temperature, top_p in ((0.5, 0.9), (1.5, 0.3)):
+        generator.generate([[1, 2]], 4, do_sample=True, temperature=temperature, top_p=top_p)
+    assert generator.traces["decode"] == 1
+
+
+def test_sampling_draws_and_repeats_with_its_key(generator, expected):
+    options = {"do_sample": True, "temperature": 1.5, "top_k": 0}
+    draws = [generator.generate(PROMPTS, 12, key=jax.random.key(seed), **options) for seed in (1, 1, 2)]
+    assert draws[0] == draws[1]
+    assert draws[0] != draws[2]
+    nearly_greedy = generator.generate(PROMPTS, 12, do_sample=True, temperature=1e-4)
+    assert nearly_greedy == expected
+
+
+def test_repetition_penalty_counts_prompt_and_generated_tokens_but_no_padding(decoder, generator):
+    def penalised(prompt, count):
+        tokens = list(prompt)
+        for _ in range(count):
+            logits = np.array(decoder(jnp.asarray([tokens])).logits[0, -1])
+            for token in set(tokens):
+                logits[token] = logits[token] / 1.7 if logits[token] > 0 else logits[token] * 1.7
+            tokens.append(int(logits.argmax()))
+        return tokens[len(prompt) :]
+
+    want = [penalised(prompt, 8) for prompt in PROMPTS]
+    assert generator.generate(PROMPTS, 8, repetition_penalty=1.7) == want
+
+
+def test_encoder_decoder_encodes_once_and_equals_a_plain_loop():
+    model = EncoderDecoder(rngs=nnx.Rngs(3))
+    want = []
+    for prompt in PROMPTS:
+        tokens = [0]
+        for _ in range(6):
+            output = model(input_ids=jnp.asarray([prompt]), decoder_input_ids=jnp.asarray([tokens]))
+            tokens.append(int(output.logits[0, -1].argmax()))
+        want.append(tokens[1:])
+    generator = Generator(model, {"decoder_start_token_id": 0})
+    assert generator.generate(PROMPTS, 6) == want
+    assert generator.traces == {"prefill": 1, "decode": 1}
+    with pytest.raises(ValueError, match="decoder_start_token_id"):
+        Generator(model).generate(PROMPTS, 6)
+
+
+def test_generate_reads_changed_weights(decoder, expected):
+    model = Decoder(rngs=nnx.Rngs(0))
+    assert generate(model, PROMPTS, 12) == expected
+    traces = generation._GENERATORS[model].traces.copy()
+    bias = np.zeros(VOCABULARY, np.float32)
+    bias[7] = 1e6
+    model.head.bias.set_value(jnp.asarray(bias))
+    assert generate(model, PROMPTS, 12) == [[7] * 12] * 3
+    assert generation._GENERATORS[model].traces == traces
+
+
+def test_bad_requests_are_named(generator):
+    with pytest.raises(ValueError, match=r"lengths \[2, 0\]"):
+        generator.generate([[1, 2], []])
+    with pytest.raises(ValueError, match="unknown generation settings"):
+        generator.generate([[1]], 4, temprature=1.0)
+    with pytest.raises(ValueError, match="max_new_tokens=0"):
+        generator.generate([[1]], 0)
+
+
+def test_settings_come_from_both_files(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 1, "hidden_size": 4}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6], "top_k": 7}))
+    assert read_settings(tmp_path) == {"eos_token_id": [5, 6], "pad_token_id": 1, "top_k": 7}
+
+
+def test_the_compilation_cache_is_on_and_can_be_placed(monkeypatch, tmp_path):
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    jax.config.update("jax_compilation_cache_dir", None)
+    generation.enable_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "jax_compilation_cache")
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
+    generation.enable_compilation_cache()
+    assert jax.config.jax_compilation_cache_dir is None  # JAX reads the variable itself
+
+
+START = """
+    import time
+    from flax import nnx
+    from maxcode.converter.support.generate import Generator
+    from tests.converter.support.generation_models import Decoder
+    generator = Generator(Decoder(layers=24, rngs=nnx.Rngs(0)))
+    start = time.perf_counter()
+    generator.generate([[1, 2, 3]], 4)
+    print(time.perf_counter() - start)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_process_starts_five_times_faster(tmp_path):
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    command = [sys.executable, "-c", textwrap.dedent(START)]
+    first, second = (
+        float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+        for _ in range(2)
+    )
+    assert second * 5 <= first, (first, second)
