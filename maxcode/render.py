@@ -26,7 +26,7 @@ _LISTED = 8
 
 def show_record(record: Record) -> None:
     """The verdict table, then what is missing and where the result is."""
-    console = Console()
+    console = Console(markup=False, highlight=False)
     if record["checks"]:
         console.print(_check_table(record["checks"]))
     for title in ("gaps", "traced", "assumptions"):
@@ -93,7 +93,7 @@ def describe(item: Any) -> str:
 
 def show_plan(record: Record) -> None:
     """What a conversion would do."""
-    console = Console()
+    console = Console(markup=False, highlight=False)
     plan = record["plan"]
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_row("class", plan["class"])
@@ -110,7 +110,7 @@ def show_plan(record: Record) -> None:
 def show_generation(record: Record) -> None:
     """The text on stdout, the speed below it."""
     answer = record["generation"]
-    Console().print(Text(answer["text"]))
+    Console(markup=False, highlight=False).print(Text(answer["text"]))
     decode = (answer.get("seconds") or {}).get("decode")
     if decode:
-        Console(stderr=True).print(Text(f"{len(answer['tokens']) / decode:.1f} tokens/s", style="dim"))
+        Console(stderr=True, markup=False, highlight=False).print(Text(f"{len(answer['tokens']) / decode:.1f} tokens/s", style="dim"))
