@@ -4,6 +4,7 @@ The model is built without memory, then each leaf is read from disk (with a mesh
 storage dtype and placed. Nothing here needs torch.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ from .weight_map import Row, WeightMap, any_number, resize_row
 __all__ = ["Leaf", "leaves", "load_pretrained", "save_pretrained"]
 
 MAP, WEIGHTS = "weights.json", "weights"
+_ALIGNMENT = 64  # bytes; what XLA asks of a buffer on a CPU
 
 
 _Parts = dict[tuple[int, ...], str]  # dotted name of the leaf at each place of a variable's stacked axes
@@ -189,15 +191,18 @@ def _place(
 
     def block(index: Index) -> np.ndarray:
         bounded = tuple(slice(*part.indices(length)) for part, length in zip(index, spec.shape, strict=True))
-        out = np.empty([part.stop - part.start for part in bounded], dtype)
+        out = _aligned([part.stop - part.start for part in bounded], dtype)
         stacked = len(next(iter(parts)))
         for place in np.ndindex(out.shape[:stacked]):
-            number = tuple(part.start + at for part, at in zip(bounded, place))
-            out[place] = read(parts[number], bounded[stacked:])
+            name = parts[tuple(part.start + at for part, at in zip(bounded, place))]
+            values = read(name, bounded[stacked:])
+            out[place] = values
+            if values.dtype.kind in "iu" and values.dtype != dtype and not np.array_equal(out[place], values):
+                raise CheckpointError(f"{name}: {values.dtype} values do not fit into {dtype}; enable jax_enable_x64")
         return out
 
     if mesh is None:
-        return jax.device_put(block((slice(None),) * len(spec.shape)))
+        return jax.device_put(block((slice(None),) * len(spec.shape)), may_alias=True)
     from .sharding import named_sharding
 
     axes = variable.get_metadata().get("out_sharding") or (None,) * len(spec.shape)
@@ -212,6 +217,14 @@ def _place(
         return parts_read[key]
 
     return jax.make_array_from_callback(spec.shape, sharding, part_of)
+
+
+def _aligned(shape: list[int], dtype: np.dtype) -> np.ndarray:
+    """An empty array that a CPU device can take over without a copy."""
+    size = math.prod(shape) * dtype.itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def _write_changed_config(config: Any, path: Path) -> None:

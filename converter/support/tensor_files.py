@@ -169,7 +169,7 @@ class TensorFolder:
                 file.fileno(), entry.nbytes + offset, access=mmap.ACCESS_READ, offset=entry.start - offset
             )
         array = np.ndarray(entry.shape, entry.numpy_dtype, buffer=mapped, offset=offset)
-        return array if index is None else array[index]
+        return array[index] if index else array  # an empty index would make a scalar
 
 
 def _files_of(folder: Path) -> tuple[list[Path], dict[str, str]]:

@@ -5,6 +5,7 @@ experts stacked from single tensors, a fused tensor that is split, tied weights,
 """
 
 import importlib
+import itertools
 import json
 import shutil
 import sys
@@ -15,6 +16,10 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import maxcode.converter.support.axis_layout as support_module
+from maxcode.checkpoint_convert.convert import convert_weights
+from maxcode.checkpoint_convert.mapping import Leaf, build_map
+from maxcode.checkpoint_convert.source_tensors import SourceTensors
+from maxcode.converter.support.tensor_files import TensorFolder, TensorSpec
 
 SUPPORT = Path(support_module.__file__).parent
 CONFIG = {"vocab_size": 11, "hidden_size": 6, "width": 8, "experts": 3, "layers": 4}
@@ -225,3 +230,56 @@ def write_source(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     (folder / "tokenizer.json").write_text("{}")
     return folder
+
+
+NAMES = itertools.count()
+
+
+def stored_specs(folder):
+    return {name: TensorSpec(entry.dtype, entry.shape) for name, entry in TensorFolder(folder).entries.items()}
+
+
+class Case:
+    """One converted toy: source folder, package root, the imported package, weight map."""
+
+    def __init__(self, root, fused):
+        self.state = state_dict()
+        self.tensors = checkpoint(self.state) if fused else dict(self.state)
+        self.source = write_source(root / "source", self.tensors)
+        self.root = root / "out"
+        self.package = write_package(self.root, f"toy_package_{next(NAMES)}")
+        model = self.package.Model.abstract(self.package.Config.from_json(self.root / "config.json"))
+        leaves = [Leaf.from_json(leaf.to_json()) for leaf in self.leaves(model).values()]
+        self.about = SourceTensors.from_json(tensors_json(self.state, fused=fused))
+        self.map = build_map(self.about, RULES.get, leaves, stored_specs(self.source))
+        self.map, self.report = convert_weights(self.source, self.map, self.root, max_shard_bytes=2000)
+        (self.root / "tokenizer.json").write_text("{}")
+
+    def leaves(self, model):
+        return self.support.leaves(model)
+
+    @property
+    def support(self):
+        return importlib.import_module(f"{self.package.__name__}.pretrained")
+
+    def expected(self):
+        """Leaf name -> array, straight from the state dict."""
+        out = {}
+        for name, array in self.state.items():
+            if name == "embed.weight":
+                out["embed.embedding"] = array
+            elif name.endswith(("_proj.weight", "dense.weight")):
+                out[name.replace(".weight", ".kernel")] = array.T
+            else:
+                out[name] = array
+        return out
+
+
+def check_model(case, model, dtype=np.float32):
+    found = case.leaves(model)
+    expected = case.expected()
+    assert found.keys() == expected.keys()
+    for name, leaf in found.items():
+        want = expected[name].astype(dtype if expected[name].dtype != np.int64 else np.int32)
+        assert leaf.dtype == want.dtype, name
+        np.testing.assert_array_equal(leaf.read(), want, err_msg=name)
