@@ -125,7 +125,8 @@ def _attributes(name: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
         return set()
     found = {t.id for s in node.body for t in targets(s) if isinstance(t, ast.Name)}
     found |= {s.name for s in node.body if isinstance(s, ast.FunctionDef)}
-    found |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+    attributes = (n for n in ast.walk(node) if isinstance(n, ast.Attribute))
+    found |= {n.attr for n in attributes if isinstance(getattr(n, "ctx", None), ast.Store)}
     for statement in node.body:
         if any(isinstance(t, ast.Name) and t.id == "attribute_map" for t in targets(statement)):
             parts = [*statement.value.keys, *statement.value.values]

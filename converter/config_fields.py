@@ -49,6 +49,11 @@ class _AsWritten(ast.NodeTransformer):
     def __init__(self, file: SourceFile) -> None:
         self.file = file
 
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        for part in node.args:
+            part.in_parentheses = True
+        return self.generic_visit(node)
+
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         return self._spelled(node)
 
@@ -61,7 +66,8 @@ class _AsWritten(ast.NodeTransformer):
             return node
         text = ast.get_source_segment(self.file.text, node) or ""
         same = ast.unparse(ast.parse(f"({text})", mode="eval")) == ast.unparse(node)
-        return ast.Name(text if is_number else f"({text})") if same else node
+        bare = is_number or getattr(node, "in_parentheses", False)
+        return ast.Name(text if bare else f"({text})") if same else node
 
 
 def _is_dropped(statement: ast.stmt) -> bool:

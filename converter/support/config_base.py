@@ -8,6 +8,7 @@ lists become `FrozenList`, dictionaries `FrozenDict`, and assignment raises.
 import contextlib
 import copy
 import dataclasses
+import functools
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -175,7 +176,8 @@ class Config:
             raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}; it has {', '.join(known)}")
 
     def _checks(self) -> Iterator[Callable[[], None]]:
-        return (getattr(self, name) for name in dir(type(self)) if name.startswith("validate_"))
+        names = (name for name in dir(type(self)) if name.startswith("validate_"))
+        return (functools.partial(getattr(type(self), name), self) for name in names)
 
     def _finish(self, run: Mapping[str, Any] | None = None) -> None:
         """Freeze, and hand the run fields down to the configurations inside."""
