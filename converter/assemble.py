@@ -42,7 +42,13 @@ def _modeling(context: Context, target: dict, body: str) -> str:
         context.imports |= {"import jax.numpy as jnp"}
         constants.append(_FLOAT32_LINE)
     imports = {i for i in context.imports if i.startswith(("import ", "from "))}
-    imports |= {"import jax", "import jax.numpy as jnp", "from flax import nnx", "from jax import lax", "from jaxtyping import Array"}
+    imports |= {
+        "import jax",
+        "import jax.numpy as jnp",
+        "from flax import nnx",
+        "from jax import lax",
+        "from jaxtyping import Array",
+    }
     for module, names in sorted(context.support.items()):
         if names:
             imports.add(f"from .{module} import {', '.join(sorted(names))}")
@@ -74,7 +80,11 @@ def _outputs(context: Context) -> str:
     """outputs.py: the source's output records with their fields, on the support library's record base."""
     if not context.records:
         return ""
-    parts = ['"""Output records, with the source\'s names and fields."""', "from typing import Any", "from .records import output_record"]
+    parts = [
+        '"""Output records, with the source\'s names and fields."""',
+        "from typing import Any",
+        "from .records import output_record",
+    ]
     for name, (file, node) in sorted(context.records.items()):
         fields = _record_fields(context, file, node)
         lines = [f"    {field}: Any = None" for field in fields]
@@ -96,7 +106,11 @@ def _record_fields(context: Context, file, node: ast.ClassDef) -> list[str]:  # 
         if located is not None and isinstance(located[1], ast.ClassDef) and located[1].name != "ModelOutput":
             fields += _record_fields(context, *located)
     for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.target.id not in fields:
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and statement.target.id not in fields
+        ):
             fields.append(statement.target.id)
     return fields
 

@@ -4,6 +4,7 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition, attach_facts
+from maxcode.converter.nodes import blocks
 from maxcode.converter.passes.fold import Fold
 from maxcode.converter.passes.plumbing import Plumbing
 from maxcode.converter.source import SourceFile
@@ -69,7 +70,39 @@ def _simplified(context: Context, node: ast.stmt) -> ast.stmt:
     node = Plumbing(context).visit(node)
     for _ in range(3):
         node = Fold().visit(node)
+    if isinstance(node, ast.ClassDef):
+        _drop_inert_calls(node)
     return node
+
+
+def _drop_inert_calls(node: ast.ClassDef) -> None:
+    """Drop `self.method()` statements whose method does nothing once initialisation of random weights is taken out."""
+    inert = {f.name for f in node.body if isinstance(f, ast.FunctionDef) and f.name not in _ALWAYS and _is_inert(f)}
+    for block in blocks(node):
+        kept = [s for s in block if not _calls_own(s, inert)]
+        if len(kept) != len(block):
+            block[:] = kept or [ast.Pass()]
+    Fold().visit(node)
+
+
+def _is_inert(function: ast.FunctionDef) -> bool:
+    for child in ast.walk(function):
+        if isinstance(child, ast.Return) and child.value is not None:
+            return False
+        if isinstance(child, ast.Attribute | ast.Subscript) and isinstance(child.ctx, ast.Store):
+            return False
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
+            return False
+        if isinstance(child, ast.Raise | ast.Yield | ast.AugAssign | ast.Global | ast.Nonlocal):
+            return False
+    return True
+
+
+def _calls_own(statement: ast.stmt, names: set[str]) -> bool:
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    function = statement.value.func
+    return isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self" and function.attr in names
 
 
 def _scan(definition: Definition, attributes: set[str]) -> set[str]:
@@ -106,11 +139,15 @@ def _walk_code(node: ast.AST) -> list[ast.AST]:
 
 def _is_used(statement: ast.stmt, attributes: set[str]) -> bool:
     if isinstance(statement, ast.FunctionDef):
-        return statement.name in _ALWAYS or (statement.name in attributes and statement.name not in tables.DROPPED_CALLS)
+        return statement.name in _ALWAYS or (
+            statement.name in attributes and statement.name not in tables.DROPPED_CALLS
+        )
     if isinstance(statement, ast.Assign):
         return any(isinstance(t, ast.Name) and t.id in attributes for t in statement.targets)
     if isinstance(statement, ast.AnnAssign):
-        return statement.value is not None and isinstance(statement.target, ast.Name) and statement.target.id in attributes
+        return (
+            statement.value is not None and isinstance(statement.target, ast.Name) and statement.target.id in attributes
+        )
     return isinstance(statement, ast.Expr)
 
 
@@ -125,9 +162,11 @@ def _reach_name(context: Context, file: SourceFile, name: str, found: dict[str, 
 
 def is_model_code(context: Context, qualified: str) -> bool:
     """Whether a qualified name is converted, rather than replaced by the support library or kept as an import."""
+    if is_record(context, qualified):
+        return False
     if qualified.startswith(tables.FRAMEWORK):
         short = tables.last(qualified)
-        if short in tables.SUPPORT or short in tables.PLAIN_CALLS or short in tables.DROPPED_BASES or is_record(context, qualified):
+        if short in tables.SUPPORT or short in tables.PLAIN_CALLS or short in tables.DROPPED_BASES:
             return False
         parts = qualified.split(".")
         return parts[1] == "models" and not parts[3].startswith("configuration_") if len(parts) > 3 else False

@@ -39,6 +39,17 @@ class _Unparser(ast._Unparser):
         else:
             super().visit_Return(node)
 
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
+            self.fill()
+            for target in node.targets:
+                self.set_precedence(ast._Precedence.TUPLE, target)
+                self.traverse(target)
+                self.write(" = ")
+            self.items_view(self.traverse, node.value.elts)
+        else:
+            super().visit_Assign(node)
+
 
 def expression_text(node: ast.AST) -> str:
     """Source text of one node."""
@@ -104,10 +115,10 @@ def format_files(files: dict[str, str]) -> dict[str, str]:
 
 def format_text(text: str, name: str = "modeling.py") -> str:
     """`text` with unused imports dropped, imports sorted, and lines at most 120 columns."""
-    fixed = _ruff(["check", "--isolated", "--quiet", "--fix-only", "--select", "I,F401", "--stdin-filename", name, "-"], text)
-    return _ruff(
-        ["format", "--isolated", "--quiet", "--line-length", "120", "--stdin-filename", name, "-"], fixed
+    fixed = _ruff(
+        ["check", "--isolated", "--quiet", "--fix-only", "--select", "I,F401", "--stdin-filename", name, "-"], text
     )
+    return _ruff(["format", "--isolated", "--quiet", "--line-length", "120", "--stdin-filename", name, "-"], fixed)
 
 
 def _ruff(arguments: list[str], text: str) -> str:

@@ -13,6 +13,7 @@ from maxcode.converter.collect import collect
 from maxcode.converter.config_class import ConfigSource, emit_config, emit_module_config
 from maxcode.converter.context import Assumption, Context, Definition, Gap
 from maxcode.converter.nodes import blocks
+from maxcode.converter.passes.constants import carry_constants
 from maxcode.converter.passes.docstrings import shorten_docstrings
 from maxcode.converter.passes.experts import dispatch_experts
 from maxcode.converter.passes.fold import Fold
@@ -60,7 +61,9 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
     entry = f"{target['module']}.{target['class_name']}"
     classes = facts.get("classes", {})
     if entry not in classes:
-        raise ValueError(f"facts: no instance of {entry!r} was built; the run built {sorted(classes)[:5]}…; probe the target again")
+        raise ValueError(
+            f"facts: no instance of {entry!r} was built; the run built {sorted(classes)[:5]}…; probe the target again"
+        )
     known = {name.rpartition(".")[0]: row["file"] for name, row in classes.items() if row.get("file")}
     project = Project(target["module"], classes[entry]["file"], known)
     context = Context(project, facts, entry)
@@ -84,6 +87,7 @@ def _structure(context: Context) -> None:
     mutated arguments before in-place writes, which would hide them; loops last, when their bodies only rebind names.
     """
     specialise_kwargs(context)
+    carry_constants(context)
     _each_function(context, lambda d, f: dispatch_experts(context, f))
     return_mutated(context)
     _each_function(context, lambda d, f: _apply(InPlace(context, d, f), f))
@@ -101,7 +105,9 @@ def _expressions(context: Context, names: dict[str, Names]) -> None:
         if isinstance(definition.node, ast.ClassDef | ast.FunctionDef):
             _each_function_of(definition, lambda f, d=definition: _apply(Ops(context, d, f), f))
         else:
-            holder = ast.FunctionDef(definition.name, ast.arguments([], [], None, [], [], None, []), [definition.node], [], None)
+            holder = ast.FunctionDef(
+                definition.name, ast.arguments([], [], None, [], [], None, []), [definition.node], [], None
+            )
             _apply(Ops(context, definition, holder), holder)
     for definition in context.definitions:
         _each_function_of(definition, _tidy)
@@ -139,7 +145,9 @@ def _apply(transformer: ast.NodeTransformer, function: ast.FunctionDef) -> None:
 def _config_text(target: dict, facts: dict) -> str:
     """Text of the package's config.py."""
     if not target.get("config_class"):
-        parameters = [(row["name"], row.get("default", "None"), row.get("value")) for row in facts.get("constructor", ())]
+        parameters = [
+            (row["name"], row.get("default", "None"), row.get("value")) for row in facts.get("constructor", ())
+        ]
         return emit_module_config(target["class_name"], parameters)
     source = ConfigSource(facts["config_file"], target["config_class"], target["config_module"])
     return emit_config(source, facts.get("config") or target.get("config") or {})
@@ -154,5 +162,3 @@ def _digest(project: Project) -> str:
     for module in sorted(m for m, f in project.files.items() if f is not None):
         digest.update(module.encode() + b"\0" + project.files[module].text.encode())
     return digest.hexdigest()
-
-

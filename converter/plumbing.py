@@ -47,6 +47,7 @@ DROPPED_BASES = frozenset({"GenerationMixin", "PushToHubMixin", "EmbeddingAccess
 DROPPED_CALLS = frozenset({
     "post_init", "init_weights", "warn", "warning", "warning_once", "info", "debug", "_init_weights", "apply", "reset_parameters",
     "mark_static_address", "_check", "check_support_param_buffer_assignment", "set_printoptions", "requires_grad_", "manual_seed",
+    "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
 })  # fmt: skip
 DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", "torch._check", "torch._dynamo")
 

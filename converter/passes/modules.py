@@ -35,6 +35,7 @@ class _Needs:
     """Which extra keywords (`config`, `rngs`) each module class takes."""
 
     def __init__(self, context: Context) -> None:
+        registry.load()
         self.context, self.graph = context, CallGraph(context)
         self.keywords: dict[str, tuple[str, ...]] = {}
         for definition in context.definitions:
@@ -59,8 +60,11 @@ class _Needs:
         if getattr(node, "is_stack", False):
             return True
         qualified = class_name(definition, node)
+        if _is_super_init(node):
+            base = self.graph.base(definition)
+            return bool(self.of(base)) if base is not None else torch_base(definition) is not None
         if qualified is None:
-            return _is_super_init(node) and (base := self.graph.base(definition)) is not None and bool(self.of(base))
+            return False
         if qualified in _BUFFER:
             return not _is_recomputed(node)
         if qualified in _PARAMETER or registry.canonical(qualified).startswith("torch.nn."):
@@ -69,6 +73,16 @@ class _Needs:
             return registry.canonical(qualified) in registry.MODULES
         found = self.context.definition(qualified)
         return found is not None and found.is_class and bool(self.of(found))
+
+
+def torch_base(definition: Definition) -> str | None:
+    """The torch layer that a class derives from directly ("torch.nn.Embedding"), if any."""
+    for base in getattr(definition.node, "bases", ()):
+        root, _, rest = ast.unparse(base).partition(".")
+        qualified = registry.canonical(".".join(filter(None, (definition.file.qualify(root), rest))))
+        if qualified in registry.MODULES and qualified.startswith("torch.nn."):
+            return qualified
+    return None
 
 
 def class_name(definition: Definition, node: ast.Call) -> str | None:
@@ -111,7 +125,7 @@ class Constructors(ast.NodeTransformer):
     def _declare_leaves(self) -> None:
         node = self.definition.node
         leaf = self.context.use("layers", "Leaf").id
-        for attr in dict.fromkeys(self.leaves):
+        for attr in reversed(dict.fromkeys(self.leaves)):
             node.body.insert(_after_docstring(node), ast.Assign([ast.Name(attr, ast.Store())], call(leaf), lineno=node.lineno))
         dtype = ast.Assign([attribute("self", "dtype")], call(self.context.use("layers", "compute_dtype"), name("config")), lineno=0)
         dtype.targets[0].ctx = ast.Store()
@@ -145,9 +159,21 @@ class Constructors(ast.NodeTransformer):
         if base is not None and self.needs.graph.method(base.qualified, "__init__") is not None:
             made.keywords += self._extra(self.needs.of(base), made)
             return node
+        layer = torch_base(self.definition)
+        if layer is not None:
+            return self._layer_super_init(node, made, layer)
         if any(tables.last(ast.unparse(b)) == "PreTrainedModel" for b in _all_bases(self.needs.graph, self.definition)):
             return dress(ast.Assign([ast.Attribute(name("self"), "config", ast.Store())], name("config")), node)
         return None
+
+    def _layer_super_init(self, node: ast.Expr, made: ast.Call, layer: str) -> ast.stmt:
+        """`super().__init__(…)` of a class derived from a torch layer: its support class takes axes, config and rngs too."""
+        accepted = _support_keywords(tables.last(layer))
+        axes = self._module_axes(layer, made)
+        values = {"axes": _axes_tuple(axes) if any(axes) else None, "config": self._config(), "rngs": name("rngs")}
+        made.keywords = [k for k in made.keywords if k.arg not in ("device", "dtype")]
+        made.keywords += [ast.keyword(k, v) for k, v in values.items() if k in accepted and v is not None]
+        return node
 
     def _registered(self, node: ast.Expr, made: ast.Call) -> ast.stmt | None:
         arguments = {**dict(zip(("name", "value", "persistent"), made.args, strict=False)), **{k.arg: k.value for k in made.keywords}}
@@ -191,16 +217,21 @@ class Constructors(ast.NodeTransformer):
             return (None,) * rank
         return unique(axes)
 
-    def _buffer(self, value: ast.expr, node: ast.Call, attr: str) -> ast.expr:
+    def _buffer(self, value: ast.expr, node: ast.Call, attr: str | None) -> ast.expr:
         persistent = next((k.value for k in node.keywords if k.arg == "persistent"), ast.Constant(True))
         self.made += 1
         if isinstance(persistent, ast.Constant) and not persistent.value:
             return typed(call(self.context.use("layers", "constant"), self.visit(value)), node)
-        self.leaves.append(attr)
+        if attr is None:
+            self.context.gap("CV121", node, "torch.nn.Buffer", "a persistent buffer is set under a computed name", "name it")
+        else:
+            self.leaves.append(attr)
         made = call(self.context.use("layers", "Buffer"), self.visit(value), config=name("config"))
         return typed(made, node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if class_name(self.definition, node) in _BUFFER:
+            return self._buffer(node.args[0], node, None)
         self.generic_visit(node)
         if getattr(node, "is_stack", False):
             node.keywords = [ast.keyword("config", self._config()), ast.keyword("rngs", name("rngs"))]

@@ -23,7 +23,7 @@ class Names:
         node = self.definition.node
         bases = getattr(node, "bases", [])
         for child in _loaded_names(node):
-            if child.id in self.own or self.is_provided(child):
+            if child.id in self.own or not hasattr(child, "file") or self.is_provided(child):
                 continue
             if any(child is b for b in bases) and self._is_dropped_base(child.id):
                 continue
@@ -36,9 +36,13 @@ class Names:
 
     def is_provided(self, child: ast.Name) -> bool:
         """Whether a name is imported by this pass; does the import."""
-        qualified = self.definition.file.imports.get(child.id)
+        file = self.definition.file
+        qualified = file.imports.get(child.id)
         if qualified is None:
-            return False
+            here = file.qualify(child.id)
+            if here is None or not is_record(self.context, here):
+                return False
+            qualified = here
         new = self.resolve(qualified, child.id)
         if new is None:
             return False
@@ -57,8 +61,8 @@ class Names:
                 return self.context.use("masks", short).id
             if short in tables.SUPPORT:
                 return self.context.use(*tables.SUPPORT[short]).id
-            if is_record(self.context, qualified):
-                return self._record(qualified, short)
+        if is_record(self.context, qualified):
+            return self._record(qualified, short)
         if root in _KEPT_PACKAGES:
             module, _, name = qualified.rpartition(".")
             statement = f"from {module} import {name}" if module else f"import {qualified}"

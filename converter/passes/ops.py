@@ -4,7 +4,7 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
-from maxcode.converter.context import Context, Definition, callees, copy_facts, path_of, seen
+from maxcode.converter.context import Context, Definition, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import attribute, call, typed
 from maxcode.converter.rule import Applied, NoRule, apply_attribute, apply_method, apply_op
@@ -44,7 +44,14 @@ class Ops(ast.NodeTransformer):
             node.args[1] = attribute("jax", "Array")
             return node
         self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "getattr" and self._reads_tensor_of_module(node):
+            # A buffer may be stored as a constant; indexing reads it as an array either way.
+            return typed(ast.Subscript(node, ast.Constant(...), ast.Load()), node)
         return node
+
+    def _reads_tensor_of_module(self, node: ast.Call) -> bool:
+        owner = node.args[0]
+        return self.types.is_tensor(node) and isinstance(owner, ast.Name) and (owner.id == "self" or "module" in kinds(owner))
 
     def _callee(self, node: ast.Call) -> str | None:
         found = {registry.canonical(c) for c in callees(node)}

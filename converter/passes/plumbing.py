@@ -104,6 +104,8 @@ class Plumbing(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if isinstance(node.ctx, ast.Load) and node.attr in tables.CONSTANT_ATTRIBUTES:
             return ast.copy_location(ast.Constant(tables.CONSTANT_ATTRIBUTES[node.attr]), node)
+        if node.attr == "type" and kinds(node.value) == {"device"}:
+            return ast.copy_location(ast.Constant("cpu"), node)
         self.generic_visit(node)
         return node
 
@@ -114,12 +116,14 @@ class Plumbing(ast.NodeTransformer):
             return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS[short]), node)
         if short == "get_interface" or (short == "get" and "ATTENTION_FUNCTIONS" in name):
             return self._attention_dispatch(node)
-        devices = {id(a) for a in node.args if kinds(a) == {"device"}}
+        devices = {id(a) for a in node.args if kinds(a) == {"device"} or (isinstance(a, ast.Name) and a.id == "device")}
         moved = _is_moved(node, devices)
+        dropped = [id(a) in devices for a in node.args]
         self.generic_visit(node)
         node.keywords = [k for k in node.keywords if not self._is_steering(k)]
+        if devices and short != "isinstance":
+            node.args = [a for a, drop in zip(node.args, dropped, strict=True) if not drop]
         if moved:
-            node.args = [a for a in node.args if id(a) not in devices and not _is_none(a)]
             if not node.args and not node.keywords:
                 return node.func.value
         if short in tables.PLAIN_CALLS and len(node.args) >= tables.PLAIN_CALLS[short]:
@@ -147,10 +151,6 @@ def _is_moved(node: ast.Call, devices: set[int]) -> bool:
     if node.func.attr in ("cuda", "cpu"):
         return True
     return node.func.attr == "to" and (bool(devices) or any(k.arg == "device" for k in node.keywords))
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_record_call(node: ast.Call) -> bool:

@@ -2,8 +2,10 @@
 
 import ast
 
+from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.infer import _TENSOR_ANNOTATIONS
+from maxcode.converter.passes.modules import support_module
 from maxcode.converter.passes.names import Names
 
 _MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.modules.Module"})
@@ -37,6 +39,9 @@ class Signature(ast.NodeTransformer):
         qualified = f"{qualified}.{rest}" if rest else qualified
         if qualified in _MODULE_BASES or qualified == "torch.nn.Module":
             return self.context.use("layers", "Module")
+        if registry.canonical(qualified) in registry.MODULES:
+            short = qualified.rsplit(".", 1)[-1]
+            return self.context.use(support_module(short) or "layers", short)
         if qualified.rsplit(".", 1)[-1] in ("ABC", "GenerationMixin", "object", "Protocol"):
             return None
         if self.context.definition(qualified) is not None or not isinstance(base, ast.Name):
