@@ -20,7 +20,6 @@ from maxcode.converter.support.tensor_files import (
     TensorSpec,
     byte_view,
     plan_shards,
-    read_header,
     require_none,
     write_index,
 )
@@ -28,7 +27,7 @@ from maxcode.converter.support.weight_map import Combined, Piece, SourceFile, We
 
 SHARD_BYTES = 2_000_000_000
 MAP, WEIGHTS = "weights.json", "weights"
-_PLAN = "plan"  # metadata key: which conversion a finished shard belongs to
+_PLAN = ".plan"  # which conversion the shards beside it belong to, while it runs
 Progress = Callable[[str, int, int], None]  # item, done, total (bytes)
 
 
@@ -72,24 +71,25 @@ def convert_weights(
     _check_account(weight_map, files)
     specs = {row.target: TensorSpec(_dtype(row.piece), row.shape) for row in weight_map.rows}
     shards = plan_shards(specs, max_shard_bytes)
-    plan = _fingerprint(weight_map, files, shards)
     rows = {row.target: row for row in weight_map.rows}
-    total, done, resumed = sum(spec.nbytes for spec in specs.values()), 0, []
+    read = _Hashing(files)
+    total, done = sum(spec.nbytes for spec in specs.values()), 0
+    resumed = _finished_shards(out / WEIGHTS, shards, _fingerprint(weight_map, files, shards))
     for shard, tensors in shards.items():
-        if _is_finished(out / WEIGHTS / shard, tensors, plan):
-            resumed.append(shard)
+        if shard in resumed:
             done += sum(spec.nbytes for spec in tensors.values())
             continue
-        with FolderWriter(out / WEIGHTS, {shard: tensors}, {shard: {_PLAN: plan}}) as writer:
+        with FolderWriter(out / WEIGHTS, {shard: tensors}) as writer:
             for name, spec in tensors.items():
                 index = tuple(slice(0, length) for length in spec.shape)
-                writer.write(name, rows[name].piece.gather(files.read, index))
+                writer.write(name, rows[name].piece.gather(read, index))
                 done += spec.nbytes
                 if progress is not None:
                     progress(name, done, total)
     if len(shards) > 1:
         write_index(out / WEIGHTS, shards)
-    finished = _with_checksums(weight_map, files)
+    (out / WEIGHTS / _PLAN).unlink()
+    finished = _with_checksums(weight_map, files, read)
     finished.save(out / MAP)
     report = WeightsReport(
         rows=len(finished.rows),
@@ -146,31 +146,54 @@ def _dtype(piece: Piece) -> str:
     return dtypes[0]
 
 
+class _Hashing:
+    """Reads tensors and takes the SHA-256 of each the first time, while its pages are at hand."""
+
+    def __init__(self, files: TensorFolder):
+        self.files = files
+        self.sums: dict[str, str] = {}
+
+    def __call__(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        self.sum(name)
+        return self.files.read(name, index)
+
+    def sum(self, name: str) -> str:
+        """The tensor's SHA-256."""
+        if name not in self.sums:
+            self.sums[name] = sha256(self.files.read(name))
+        return self.sums[name]
+
+
 def _fingerprint(weight_map: WeightMap, files: TensorFolder, shards: Mapping[str, Any]) -> str:
-    """Changes with the map, the source's files and the cut into shards; a finished shard carries it."""
+    """Changes with the map, the source's files and the cut into shards."""
     stats = [(file.path.name, file.path.stat().st_size, file.path.stat().st_mtime_ns) for file in files.files]
     what = json.dumps([weight_map.to_json(), stats, {name: list(tensors) for name, tensors in shards.items()}])
     return hashlib.sha256(what.encode()).hexdigest()
 
 
-def _is_finished(path: Path, tensors: Mapping[str, TensorSpec], plan: str) -> bool:
-    if not path.is_file():
-        return False
-    try:
-        file = read_header(path)
-    except CheckpointError:
-        return False
-    return file.metadata.get(_PLAN) == plan and file.tensors.keys() == tensors.keys()
+def _finished_shards(folder: Path, shards: Mapping[str, Any], fingerprint: str) -> list[str]:
+    """Shards that an interrupted run of this very conversion left; what another run left is removed.
+
+    The fingerprint lies beside the shards only while they are being written, so that the result depends on nothing but
+    the source.
+    """
+    plan = folder / _PLAN
+    folder.mkdir(parents=True, exist_ok=True)
+    if plan.is_file() and plan.read_text() == fingerprint:
+        return [shard for shard in shards if (folder / shard).is_file()]
+    for path in folder.glob("model*.safetensors*"):
+        path.unlink()
+    plan.write_text(fingerprint)
+    return []
 
 
-def _with_checksums(weight_map: WeightMap, files: TensorFolder) -> WeightMap:
+def _with_checksums(weight_map: WeightMap, files: TensorFolder, read: _Hashing) -> WeightMap:
     """The map with each stored tensor's SHA-256 and the source's cut into files."""
-    sums = {name: sha256(files.read(name)) for name in weight_map.specs()}
 
     def mark(piece: Piece) -> Piece:
         if isinstance(piece, Combined):
             return dataclasses.replace(piece, pieces=tuple(mark(p) for p in piece.pieces))
-        return dataclasses.replace(piece, sha256=sums[piece.name])
+        return dataclasses.replace(piece, sha256=read.sum(piece.name))
 
     rows = tuple(dataclasses.replace(row, piece=mark(row.piece)) for row in weight_map.rows)
     source = tuple(SourceFile(file.path.name, tuple(file.tensors), dict(file.metadata)) for file in files.files)

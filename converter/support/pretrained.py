@@ -29,7 +29,8 @@ from .weight_map import Row, WeightMap, any_number, resize_row
 
 __all__ = ["Leaf", "leaves", "load_pretrained", "save_pretrained"]
 
-MAP, WEIGHTS = "weights.json", "weights"
+MAP = "weights.json"
+WEIGHTS = "weights"
 _ALIGNMENT = 64  # bytes; what XLA asks of a buffer on a CPU
 
 
@@ -92,7 +93,7 @@ def save_pretrained(
     else:
         raise ValueError(f"save_pretrained: format is {format!r}, expected 'jax' or 'hf'")
     copy_side_files(Path(side_files) if side_files is not None else _package_root(), folder)
-    _write_changed_config(model.config, folder / "config.json")
+    _write_changed_config(getattr(model, "config", None), folder / "config.json")
 
 
 class _OwnWeights:
@@ -229,6 +230,8 @@ def _aligned(shape: list[int], dtype: np.dtype) -> np.ndarray:
 
 def _write_changed_config(config: Any, path: Path) -> None:
     """Keep the copied configuration file where it says what the model is; else write the model's own."""
+    if config is None:  # a plain module keeps its arguments, not a configuration
+        return
     described = type(config).from_json(path, **config.run_fields()) if path.is_file() else None
     if described != config:
         config.to_json(path)

@@ -6,7 +6,6 @@ is touched, slices are mapped from disk, and bfloat16 and the 8-bit floats arriv
 """
 
 import dataclasses
-import functools
 import json
 import math
 import mmap
@@ -322,12 +321,6 @@ def plan_shards(specs: Mapping[str, TensorSpec], max_bytes: int) -> dict[str, di
 def byte_view(array: np.ndarray) -> memoryview:
     """The bytes of an array in C order (a copy only where it is not contiguous)."""
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).cast("B")
-
-
-@functools.cache
-def dtype_named(name: str) -> np.dtype:
-    """NumPy dtype for a configuration's dtype name, such as "bfloat16"."""
-    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def require_none(kinds: Mapping[str, Iterable[str]], where: str) -> None:

@@ -7,7 +7,6 @@ experts stacked from single tensors, a fused tensor that is split, tied weights,
 import importlib
 import itertools
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import maxcode.converter.support.axis_layout as support_module
 from maxcode.checkpoint_convert.convert import convert_weights
 from maxcode.checkpoint_convert.mapping import Leaf, build_map
 from maxcode.checkpoint_convert.source_tensors import SourceTensors
+from maxcode.converter.prune import prune
 from maxcode.converter.support.tensor_files import TensorFolder, TensorSpec
 
 SUPPORT = Path(support_module.__file__).parent
@@ -41,7 +41,8 @@ MODELING_SOURCE = """
 import jax
 import jax.numpy as jnp
 
-from .layers import Buffer, Embedding, Linear, Module, PreTrainedModel, normal, param
+from .layers import Embedding, Linear, PreTrainedModel
+from .module import Buffer, Module, normal, param
 from .stack import LayerStack
 
 
@@ -115,11 +116,10 @@ def write_package(root: Path, name: str):
     """Write the package below `root` and import it."""
     package = root / name
     package.mkdir(parents=True)
-    for path in SUPPORT.glob("*.py"):
-        shutil.copy(path, package / path.name)
-    (package / "config.py").write_text(CONFIG_SOURCE)
-    (package / "modeling.py").write_text(MODELING_SOURCE)
-    (package / "sharding.py").write_text(SHARDING_SOURCE)
+    files = {"config.py": CONFIG_SOURCE, "modeling.py": MODELING_SOURCE, "sharding.py": SHARDING_SOURCE}
+    library = {path.stem: path.read_text() for path in SUPPORT.glob("*.py") if path.stem != "sharding"}
+    for file, text in (prune(library, files, {"pretrained": None}) | files).items():
+        (package / file).write_text(text)
     (package / "__init__.py").write_text(
         "from .config import ToyConfig as Config\nfrom .modeling import ToyModel as Model\n"
     )
