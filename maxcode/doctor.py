@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from maxcode.errors import MaxCodeError
+from maxcode.evaluator import sandbox
 from maxcode.evaluator.verdict import Check, decide
-from maxcode.processes import run_stage
+from maxcode.processes import cache_folder
 from maxcode.progress import Progress
 from maxcode.records import Record, empty_record
 
@@ -74,17 +75,18 @@ def _unmet(text: str) -> str | None:
     return f"{requirement.name} {found} is outside {requirement.specifier}: pip install '{requirement}'"
 
 
-def _ask(progress: Progress, name: str, code: str) -> tuple[bool, str]:
+def _ask(name: str, code: str) -> tuple[bool, str]:
     """Run a line of Python in a process of its own: a broken installation must not take the doctor with it."""
     try:
-        return True, run_stage([sys.executable, "-c", code], progress, name=name).strip()
-    except MaxCodeError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        return False, lines[-1] if lines else name
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    except subprocess.TimeoutExpired:
+        return False, f"{name} does not answer"
+    lines = [line for line in (done.stdout if done.returncode == 0 else done.stderr).splitlines() if line.strip()]
+    return done.returncode == 0, lines[-1] if lines else name
 
 
 def _torch(progress: Progress) -> Check:
-    ok, text = _ask(progress, "torch", "import torch; torch.ones(2) @ torch.ones(2); print(torch.__version__)")
+    ok, text = _ask("torch", "import torch; torch.ones(2) @ torch.ones(2); print(torch.__version__)")
     if not ok:
         return _check("torch", False, f"{text}; pip install torch (the CPU build is enough)")
     return _check("torch", True, f"{text}, {'CPU build' if '+cpu' in text else 'accelerator build; CPU is enough'}")
@@ -93,7 +95,7 @@ def _torch(progress: Progress) -> Check:
 def _jax(progress: Progress) -> Check:
     devices = "', '.join(sorted({f'{d.platform} {d.device_kind}' for d in jax.devices()}))"
     code = f"import jax; print(jax.__version__, {devices})"
-    ok, text = _ask(progress, "jax", code)
+    ok, text = _ask("jax", code)
     return _check("jax", ok, text if ok else f"{text}; pip install jax, or set JAX_PLATFORMS=cpu")
 
 
@@ -107,19 +109,10 @@ def _disk(progress: Progress) -> Check:
 
 def _sandbox(progress: Progress) -> Check:
     """Bubblewrap, else namespaces; without either, model-written code is refused."""
-    probe = ["bwrap", "--ro-bind", "/", "/", "--unshare-all", "true"]
-    ways = {"bubblewrap": probe, "namespaces": ["unshare", "--user", "--net", "--pid", "--fork", "true"]}
-    for name, command in ways.items():
-        if shutil.which(command[0]) is None:
-            continue
-        try:
-            run_stage(command, progress, name=name)
-        except MaxCodeError:
-            continue
-        return _check("sandbox", True, name)
-    return _check(
-        "sandbox", False, "none works; install bubblewrap, or give --unsafe-no-sandbox (recorded in the verdict)"
-    )
+    kind = sandbox.isolation()
+    if kind != "none":
+        return _check("sandbox", True, kind)
+    return _check("sandbox", False, "none works; install bubblewrap, or give --unsafe-no-sandbox (recorded)")
 
 
 def _hub_cache(progress: Progress) -> Check:
@@ -132,10 +125,9 @@ def _hub_cache(progress: Progress) -> Check:
 
 
 def _compilation_cache(progress: Progress) -> Check:
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "maxcode"
-    place = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", default))
-    parent = next(p for p in (place, *place.parents) if p.exists())
-    ok = os.access(parent, os.W_OK)
-    return _check(
-        "compilation cache", ok, f"{place}" + ("" if ok else "; set JAX_COMPILATION_CACHE_DIR to a writable folder")
-    )
+    try:
+        place = cache_folder()
+    except OSError as error:
+        return _check("compilation cache", False, f"{error}; set JAX_COMPILATION_CACHE_DIR to a writable folder")
+    ok = os.access(place, os.W_OK)
+    return _check("compilation cache", ok, f"{place}" + ("" if ok else "; not writable, set JAX_COMPILATION_CACHE_DIR"))

@@ -1,35 +1,50 @@
-"""Run one stage in a process of its own: its progress becomes ours, its errors too, and it never outlives us."""
+"""Run one stage in a limited process of its own: its progress and errors become ours, and it never outlives us."""
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from maxcode.errors import InternalError, MaxCodeError, is_no_space, no_space
+from maxcode.evaluator.sandbox import Completed, IsolationError, run_limited
 from maxcode.progress import Progress
 
 _ROOT = Path(__file__).resolve().parent.parent
-_GRACE_SECONDS = 3.0
+_PASSED = (
+    "HF_",
+    "HUGGINGFACE_",
+    "JAX_",
+    "MKL_",
+    "OMP_",
+    "OPENBLAS_",
+    "TF_CPP_",
+    "TOKENIZERS_",
+    "TRANSFORMERS_",
+    "XLA_",
+)
+_TIMEOUT_SECONDS = 6 * 3600.0  # a stage of a large model takes hours; a stuck one must end
+_MEMORY_SHARE = 0.9
 
 
-def python_module(module: str, *arguments: str | Path) -> list[str]:
+def python_module(module: str, *arguments: object) -> list[str]:
     """The command line that runs one of our modules with this interpreter."""
     return [sys.executable, "-m", module, *(str(argument) for argument in arguments)]
 
 
 def stage_environment(**extra: str) -> dict[str, str]:
-    """The environment of a stage: ours, unbuffered, able to import maxcode from a checkout that is not installed."""
-    env = os.environ | {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"} | extra
-    if not _is_installed():
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), env.get("PYTHONPATH", "")]))
+    """What a stage may know of our environment; it can import maxcode from a checkout that is not installed."""
+    env = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
+    env |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"} | extra
+    paths = [os.environ.get("PYTHONPATH", ""), "" if _is_installed() else str(_ROOT)]
+    if any(paths):
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return env
 
 
@@ -41,61 +56,71 @@ def _is_installed() -> bool:
     return True
 
 
+def cache_folder() -> Path:
+    """Where compiled programs are kept between runs; made when missing."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "maxcode" / "jax"
+    place = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", default))
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
 def run_stage(
-    command: list[str], progress: Progress, *, name: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    command: Sequence[str],
+    progress: Progress,
+    *,
+    name: str,
+    writable: Sequence[Path] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    unsandboxed: bool = False,
 ) -> str:
-    """Run a stage to its end and return what it wrote to stdout.
+    """Run a stage to its end, without network and able to write below `writable` only; returns its stdout.
 
     Lines `{"progress": …}` on its stderr go to `progress`; a line `{"error", "where", "found", "expected", "do"}`
     there, with exit status 2, becomes the error raised here.
 
+    Args:
+      unsandboxed: run it even where no sandbox works.
+
     Raises:
-      MaxCodeError: the stage refused its input, or the disk is full.
+      MaxCodeError: the stage refused its input, the disk is full, or no sandbox works here.
       InternalError: it failed in any other way; the message ends with the last lines it wrote.
     """
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=dict(env or stage_environment()),
-        cwd=cwd,
-        start_new_session=True,  # Ctrl-C reaches us alone, and the whole stage ends when we say so
-    )
-    stderr = _StderrReader(process, progress)
+    stderr = _Stderr(progress)
     try:
-        stdout = process.stdout.read() if process.stdout else ""
-        status = process.wait()
-        stderr.join()
-    finally:
-        _end(process)
-    if status != 0:
-        raise _failure(name, status, stderr)
-    return stdout
+        done = run_limited(
+            command,
+            timeout_s=_TIMEOUT_SECONDS,
+            memory_bytes=int(psutil.virtual_memory().total * _MEMORY_SHARE),
+            writable=writable,
+            env=stage_environment() if env is None else env,
+            cwd=cwd or Path.cwd(),
+            max_processes=512,
+            allow_unsandboxed=unsandboxed,
+            on_stderr=stderr.take,
+        )
+    except IsolationError as error:
+        do = "install bubblewrap; for code that you trust, give --unsafe-no-sandbox (the verdict records it)"
+        raise MaxCodeError("sandbox", str(error), "a way to isolate model code", do) from None
+    if done.returncode != 0 or done.stopped:
+        raise _failure(name, done, stderr)
+    return done.stdout
 
 
-class _StderrReader(threading.Thread):
-    def __init__(self, process: subprocess.Popen[str], progress: Progress) -> None:
-        super().__init__(daemon=True)
-        self._lines = process.stderr
+class _Stderr:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self.tail: deque[str] = deque(maxlen=40)
         self.error: dict[str, Any] | None = None
-        self.start()
 
-    def run(self) -> None:
-        for line in self._lines or ():
-            record = _json_object(line)
-            if record is None:
-                self.tail.append(line.rstrip())
-            elif isinstance(record.get("progress"), dict):
-                self._progress.subprocess_line(record["progress"])
-            elif "error" in record:
-                self.error = record
-            else:
-                self.tail.append(line.rstrip())
+    def take(self, line: str) -> None:
+        record = _json_object(line)
+        if record is not None and isinstance(record.get("progress"), dict):
+            self._progress.subprocess_line(record["progress"])
+        elif record is not None and "error" in record:
+            self.error = record
+        else:
+            self.tail.append(line.rstrip())
 
 
 def _json_object(line: str) -> dict[str, Any] | None:
@@ -108,34 +133,18 @@ def _json_object(line: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _failure(name: str, status: int, stderr: _StderrReader) -> MaxCodeError:
+def _failure(name: str, done: Completed, stderr: _Stderr) -> MaxCodeError:
     error, text = stderr.error, "\n".join(stderr.tail)
     if is_no_space(text) or (error and is_no_space(json.dumps(error))):
         return no_space(f"stage {name!r}")
+    if done.stopped:
+        found = f"ended after {done.seconds:.0f} s: over the limit of {done.stopped}\n{text}".rstrip()
+        return InternalError(f"stage {name!r}", found, do="use a larger machine, or a smaller model")
     if error is not None:
         fields = [str(error.get(key, "")) for key in ("where", "found", "expected", "do")]
         if not any(fields):
             fields[0], fields[1] = name, str(error["error"])
-        return MaxCodeError(*fields) if status == 2 else InternalError(*fields)
-    if -status in (signal.SIGINT, signal.SIGTERM):
-        raise KeyboardInterrupt
+        return MaxCodeError(*fields) if done.returncode == 2 else InternalError(*fields)
+    status = done.returncode
     how = f"ended by signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-    do = "more memory, or a smaller model" if status == -signal.SIGKILL else ""
-    return InternalError(f"stage {name!r}", f"{how}\n{text}".rstrip(), do=do)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End the stage if it still runs: ask, wait a moment, insist. Also takes what a finished one left in its group."""
-    try:
-        if process.poll() is None:
-            _signal(process, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_SECONDS)
-    finally:
-        _signal(process, signal.SIGKILL)
-        process.wait()
-
-
-def _signal(process: subprocess.Popen[str], sign: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, sign)
+    return InternalError(f"stage {name!r}", f"{how}\n{text}".rstrip())

@@ -113,4 +113,6 @@ def show_generation(record: Record) -> None:
     Console(markup=False, highlight=False).print(Text(answer["text"]))
     decode = (answer.get("seconds") or {}).get("decode")
     if decode:
-        Console(stderr=True, markup=False, highlight=False).print(Text(f"{len(answer['tokens']) / decode:.1f} tokens/s", style="dim"))
+        Console(stderr=True, markup=False, highlight=False).print(
+            Text(f"{len(answer['tokens']) / decode:.1f} tokens/s", style="dim")
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 from maxcode import hub
 from maxcode.errors import InternalError, MaxCodeError
-from maxcode.processes import python_module, run_stage, stage_environment
+from maxcode.processes import cache_folder, python_module, run_stage, stage_environment
 from maxcode.progress import Progress
 from maxcode.targets import Target, validate
 
@@ -23,6 +23,7 @@ class Run:
     """The run folder (docs/interfaces.md §2): every stage reads and writes its records here."""
 
     root: Path
+    unsandboxed: bool = False  # the user gave --unsafe-no-sandbox
 
     @property
     def target(self) -> Path:
@@ -101,19 +102,18 @@ def resolve(target: Target, run: Run, progress: Progress) -> dict[str, Any]:
     """Stage 1b: the oracle names module, class, configuration and inputs; target.json is complete afterwards."""
     run.root.mkdir(parents=True, exist_ok=True)
     run.target.write_text(target.to_json())
-    _oracle(progress, "resolve", "resolve", "--target", run.target, "--out", run.root)
+    _oracle(run, progress, "resolve", "resolve", "--target", run.target, "--out", run.root)
     return run.read_target()
 
 
 def materialise(run: Run, progress: Progress) -> None:
     """Stage 2: the source's weights as safetensors and their table, source/tensors.json."""
-    _oracle(progress, "source", "materialise", "--target", run.target, "--out", run.source)
+    _oracle(run, progress, "source", "materialise", "--target", run.target, "--out", run.root)
 
 
 def probe(run: Run, progress: Progress) -> dict[str, Any]:
     """Stage 3: facts.json from one instrumented run of the source."""
-    command = python_module(f"{ORACLE}.probe", "--target", run.target, "--out", run.facts)
-    run_stage(command, progress, name="facts", env=stage_environment())
+    _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", "--target", run.target, "--out", run.facts))
     return json.loads(run.facts.read_text())
 
 
@@ -170,8 +170,8 @@ def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> di
 def leaf_table(run: Run, options: ConvertOptions, progress: Progress) -> list[dict[str, Any]]:
     """Name, shape and dtype of every array of the package, listed in a process without torch."""
     command = python_module("maxcode.leaf_table", run.package, options.package_name, run.package_config)
-    env = stage_environment(JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
-    return json.loads(run_stage(command, progress, name="weights", env=env).strip().splitlines()[-1])
+    text = _in_run(run, progress, "weights", command, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
+    return json.loads(text.strip().splitlines()[-1])
 
 
 def _weight_rules(module: str) -> Any:
@@ -204,7 +204,7 @@ def weights_to_hf(package: Path, destination: Path, progress: Progress) -> Any:
         raise MaxCodeError(str(package), str(error), do="convert the model again") from error
 
 
-def generate(package: Path, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def generate(package: Path, request: dict[str, Any], progress: Progress, *, unsandboxed: bool) -> dict[str, Any]:
     """Text from a package by its own `python -m <pkg>.generate`: {"text", "tokens", "prompt_tokens", "seconds"}.
 
     Raises:
@@ -215,8 +215,11 @@ def generate(package: Path, request: dict[str, Any], progress: Progress) -> dict
         raise MaxCodeError(str(package), "no generate.py in the package", "a model with logits over a vocabulary")
     arguments = [f"--{key.replace('_', '-')}={value}" for key, value in request.items() if value is not None]
     command = python_module(f"{name}.generate", *arguments, "--json")
-    env = stage_environment(TF_CPP_MIN_LOG_LEVEL="2")
-    text = run_stage(command, progress, name="generate", env=env, cwd=package)
+    cache = cache_folder()
+    env = stage_environment(TF_CPP_MIN_LOG_LEVEL="2", JAX_COMPILATION_CACHE_DIR=str(cache))
+    text = run_stage(
+        command, progress, name="generate", writable=[cache], env=env, cwd=package, unsandboxed=unsandboxed
+    )
     try:
         return json.loads(text.strip().splitlines()[-1])
     except (IndexError, ValueError):
@@ -237,5 +240,18 @@ def find_package(folder: Path) -> tuple[Path, dict[str, Any]]:
     return folder.resolve(), json.loads((folder / MARKER).read_text())
 
 
-def _oracle(progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:
-    run_stage(python_module(ORACLE, command, *arguments), progress, name=stage, env=stage_environment())
+def _oracle(run: Run, progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:
+    _in_run(run, progress, stage, python_module(ORACLE, command, *arguments))
+
+
+def _in_run(run: Run, progress: Progress, stage: str, command: list[str], **env: str) -> str:
+    """A stage that may write into the run folder only; modules that come with a model go there too."""
+    env = {"HF_MODULES_CACHE": str(run.root / "hf_modules")} | env
+    return run_stage(
+        command,
+        progress,
+        name=stage,
+        writable=[run.root],
+        env=stage_environment(**env),
+        unsandboxed=run.unsandboxed,
+    )

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
+import psutil
 import pytest
 
 from maxcode import __version__
@@ -136,36 +138,35 @@ def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path, hf_folder, stage, 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hf"]
 
 
-def test_interrupt_takes_a_stage_process_along(tmp_path):
+def processes_with(token: str) -> list[int]:
+    """Running processes that have a word on their command line."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "status"]):
+        if token in (process.info["cmdline"] or []) and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process.info["pid"])
+    return found
+
+
+def wait_for(condition) -> bool:
+    deadline = time.monotonic() + 30
+    while not (done := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return done
+
+
+def test_interrupt_takes_a_stage_process_along():
     """A stage that runs in a process of its own ends with us, children included."""
-    pids = tmp_path / "pids"
-    script = (
-        "import os, subprocess, sys, time; from pathlib import Path;"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
-        f"Path({str(pids)!r}).write_text(str(os.getpid()) + ' ' + str(child.pid)); time.sleep(60)"
-    )
+    token = f"token-{uuid.uuid4()}"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)', {token!r}])"
     ours = (
         "import sys; from maxcode.processes import run_stage; from maxcode.progress import Progress;"
         f"run_stage([sys.executable, '-c', {script!r}], Progress(quiet=True), name='x')"
     )
     with subprocess.Popen([sys.executable, "-c", ours], stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 30
-        while not (pids.exists() and len(pids.read_text().split()) == 2) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        assert wait_for(lambda: processes_with(token))
         process.send_signal(signal.SIGINT)
         process.wait(30)
-    for pid in pids.read_text().split():
-        while is_running(int(pid)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not is_running(int(pid))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert wait_for(lambda: not processes_with(token))
 
 
 def test_internal_errors_end_with_4(tmp_path, hf_folder):

@@ -38,9 +38,24 @@ def test_any_other_failure_is_internal_and_quotes_the_last_lines():
         run("raise ValueError('broken')")
 
 
-def test_a_killed_stage_says_so():
-    with pytest.raises(InternalError, match="ended by signal SIGKILL.*(?s:.*)More memory"):
-        run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+def test_a_stage_over_its_time_is_ended(monkeypatch):
+    monkeypatch.setattr("maxcode.processes._TIMEOUT_SECONDS", 0.5)
+    with pytest.raises(InternalError, match="over the limit of timeout"):
+        run("import time; time.sleep(60)")
+
+
+def test_a_stage_writes_where_it_may_only(tmp_path):
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    code = (
+        f"from pathlib import Path; Path({str(mine)!r}, 'x').write_text('1'); Path({str(other)!r}, 'x').write_text('1')"
+    )
+    command = [sys.executable, "-c", code]
+    with pytest.raises(InternalError, match="Read-only file system|Permission denied"):
+        run_stage(command, Progress(quiet=True), name="stage", writable=[mine])
+    assert (mine / "x").exists()
+    assert not (other / "x").exists()
 
 
 def test_full_disk_inside_a_stage():
