@@ -1,12 +1,13 @@
 """Put the converted definitions, their support modules and the configuration together as a package's files."""
 
 import ast
+import functools
 from pathlib import Path
 
 from maxcode.converter.context import Context
 from maxcode.converter.emit import format_text, unparse
 from maxcode.converter.helpers import ops_module
-from maxcode.converter.prune import prune
+from maxcode.converter.prune import home, prune
 from maxcode.converter.passes.modules import support_module
 
 SUPPORT = Path(__file__).parent / "support"
@@ -49,9 +50,9 @@ def _modeling(context: Context, target: dict, body: str) -> str:
         "from jax import lax",
         "from jaxtyping import Array",
     }
+    library = support_library()
     for module, names in sorted(context.support.items()):
-        if names:
-            imports.add(f"from .{module} import {', '.join(sorted(names))}")
+        imports |= {f"from .{home(library, module, name)} import {name}" for name in sorted(names)}
     imports |= _layer_imports(body, {n for names in context.support.values() for n in names})
     imports |= set(context.external.values())
     return "\n\n".join([header, doc, "\n".join(sorted(imports)), "\n".join(constants), body])
@@ -117,11 +118,17 @@ def _record_fields(context: Context, file, node: ast.ClassDef) -> list[str]:  # 
 
 def _support(context: Context, files: dict[str, str]) -> dict[str, str]:
     """The support modules that the emitted files import, with what those import in turn, pruned to what is used."""
-    library = {path.stem: path.read_text() for path in sorted(SUPPORT.glob("*.py"))}
+    library = support_library()
     roots = dict(_ALWAYS)
     if context.support.get("cache"):
         roots |= {"generate": None}
     return prune(library, files, {k: v for k, v in roots.items() if k in library})
+
+
+@functools.cache
+def support_library() -> dict[str, str]:
+    """Text of every support module by name."""
+    return {path.stem: path.read_text() for path in sorted(SUPPORT.glob("*.py"))}
 
 
 def _init(context: Context, target: dict) -> str:

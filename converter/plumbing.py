@@ -31,7 +31,6 @@ SUPPORT = {
     "StaticCache": ("cache", "Cache"),
     "EncoderDecoderCache": ("cache", "EncoderDecoderCache"),
     "ROPE_INIT_FUNCTIONS": ("rope", "ROPE_INIT_FUNCTIONS"),
-    "dynamic_rope_update": ("rope", "dynamic_rope_update"),
     "PreTrainedModel": ("layers", "PreTrainedModel"),
     "GradientCheckpointingLayer": ("layers", "Module"),
     "slice_logits_to_keep": ("heads", "slice_logits_to_keep"),

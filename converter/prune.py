@@ -14,7 +14,7 @@ def prune(library: dict[str, str], files: dict[str, str], roots: dict[str, set[s
       roots: support modules needed beside those: the names needed of each, or None for the whole module.
     """
     wanted: dict[str, set[str]] = {}
-    modules = {name: _Module(text) for name, text in library.items()}
+    modules = {name: _Module(name, text) for name, text in library.items()}
     for text in files.values():
         _want_imports(ast.parse(text), modules, wanted)
     for name, names in roots.items():
@@ -36,7 +36,8 @@ def prune(library: dict[str, str], files: dict[str, str], roots: dict[str, set[s
 class _Module:
     """A support module's text, cut into top-level pieces."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
         self.lines = source.splitlines()
         self.tree = ast.parse(source)
         self.definitions: dict[str, ast.stmt] = {}
@@ -55,11 +56,17 @@ class _Module:
             if node in kept:
                 continue
             kept.append(node)
-            pending += [self.definitions[n] for n in _names(node) if n in self.definitions and self.definitions[n] not in kept]
+            pending += [
+                self.definitions[n] for n in _names(node) if n in self.definitions and self.definitions[n] not in kept
+            ]
         return sorted(kept, key=lambda n: n.lineno)
 
     def text(self, names: set[str]) -> str:
-        """The module with everything else cut out; imports stay and are pruned by the formatter."""
+        """The module with everything else cut out; imports stay and are pruned by the formatter.
+
+        Names that others import from here but that come from elsewhere are marked as re-exports (`x as x`).
+        """
+        passed_on = {n for n in names if n not in self.definitions}
         kept = {id(n) for n in self.closure(names)}
         out: list[str] = []
         previous = 0
@@ -67,7 +74,10 @@ class _Module:
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
             is_import = isinstance(node, ast.Import | ast.ImportFrom)
             is_doc = node is self.tree.body[0] and isinstance(node, ast.Expr)
-            if is_import or is_doc or id(node) in kept:
+            if isinstance(node, ast.ImportFrom) and node.level and any(a.name in passed_on for a in node.names):
+                again = [f"{a.name} as {a.name}" if a.name in passed_on else a.name for a in node.names]
+                out.append(f"from {'.' * node.level}{node.module or ''} import {', '.join(again)}")
+            elif is_import or is_doc or id(node) in kept:
                 out += self.lines[_comment_start(self.lines, previous, first) : node.end_lineno]
             previous = node.end_lineno or first
         return "\n".join(out) + "\n"
@@ -80,11 +90,29 @@ def _comment_start(lines: list[str], previous: int, first: int) -> int:
     return start
 
 
+def home(library: dict[str, str], module: str, name: str) -> str:
+    """The support module that defines `name`, following re-exports from `module`."""
+    for _ in range(4):
+        if module not in library:
+            break
+        found = None
+        for node in ast.parse(library[module]).body:
+            if name in _defined(node):
+                return module
+            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module and any(a.name == name for a in node.names):
+                found = node.module
+        if found is None:
+            break
+        module = found
+    return module
+
+
 def _defined(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return [node.name]
     if isinstance(node, ast.Assign):
-        return [t.id for t in node.targets if isinstance(t, ast.Name) and t.id != "__all__"]
+        names = [n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        return [n for n in names if n != "__all__"]
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         return [node.target.id]
     return []
@@ -92,12 +120,16 @@ def _defined(node: ast.stmt) -> list[str]:
 
 def _has_effect(node: ast.stmt) -> bool:
     """Whether a statement does something at import (a registration call) beside defining a name."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) or isinstance(node, ast.If | ast.Try | ast.For)
+    return (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) or isinstance(node, ast.If | ast.Try | ast.For)
+    )
 
 
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {
-        w for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str) and (w := n.value).isidentifier()
+        w
+        for n in ast.walk(node)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and (w := n.value).isidentifier()
     }
 
 
@@ -107,7 +139,9 @@ def _want_imports(tree: ast.AST, modules: dict[str, _Module], wanted: dict[str, 
             if node.module is None:
                 for alias in node.names:
                     if alias.name in modules:
-                        wanted.setdefault(alias.name, set()).update(_attributes(tree, alias.asname or alias.name, modules[alias.name]))
+                        wanted.setdefault(alias.name, set()).update(
+                            _attributes(tree, alias.asname or alias.name, modules[alias.name])
+                        )
             elif node.module in modules:
                 wanted.setdefault(node.module, set()).update(a.name for a in node.names)
 
@@ -115,12 +149,16 @@ def _want_imports(tree: ast.AST, modules: dict[str, _Module], wanted: dict[str, 
 def _attributes(tree: ast.AST, name: str, module: _Module) -> set[str]:
     """Names of a module that are read as `module.x`; all of them when the module is handed about whole."""
     used = {
-        n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name
+        n.attr
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name
     }
     return used & set(module.definitions)
 
 
-def _want_used_imports(module: _Module, kept: list[ast.stmt], modules: dict[str, _Module], wanted: dict[str, set[str]]) -> None:
+def _want_used_imports(
+    module: _Module, kept: list[ast.stmt], modules: dict[str, _Module], wanted: dict[str, set[str]]
+) -> None:
     """Follow the module's top-level relative imports whose names the kept statements use."""
     used = set().union(*(_names(n) for n in kept)) if kept else set()
     for node in module.tree.body:
@@ -128,7 +166,7 @@ def _want_used_imports(module: _Module, kept: list[ast.stmt], modules: dict[str,
             continue
         for alias in node.names:
             local = alias.asname or alias.name
-            if local not in used:
+            if local not in used and local not in wanted.get(module.name, ()):
                 continue
             if node.module is None and alias.name in modules:
                 holder = ast.Module(kept, [])

@@ -5,6 +5,8 @@ from typing import Any
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, copy_facts, kinds, seen
+from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
+from maxcode.converter.passes.rope import update_rope
 
 
 class Plumbing(ast.NodeTransformer):
@@ -28,9 +30,12 @@ class Plumbing(ast.NodeTransformer):
         for name in set(constants) & names:
             _drop_parameter(node.args, name)
         self.constants.append(constants)
+        is_rope = any(tables.last(ast.unparse(d)) == ROPE_DECORATOR for d in node.decorator_list)
         node.decorator_list = [d for d in node.decorator_list if self._keeps(d)]
         node.body = [s for statement in node.body for s in self._statements(statement)] or [ast.Pass()]
         self.constants.pop()
+        if is_rope:
+            update_rope(self.context, node)
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
@@ -46,6 +51,8 @@ class Plumbing(ast.NodeTransformer):
         name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if name in tables.KEPT_DECORATORS or name.endswith((".setter", ".getter")):
             return True
+        if tables.last(name) == ROPE_DECORATOR:
+            return False
         if name in tables.DROPPED_DECORATORS or tables.last(name) in tables.DROPPED_DECORATORS:
             return False
         if tables.last(name) in tables.SUPPORT:

@@ -1,7 +1,7 @@
 """Layers of a stack: when two are equal, how equal ones are stacked into one module, and how one is taken out again."""
 
 import functools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
@@ -83,24 +83,27 @@ def _is_index(value: Any) -> bool:
 
 
 def variables(layer: nnx.Module) -> list[nnx.Variable]:
-    """Return a layer's variables, each once, in an order that equal layers share."""
+    """Return a layer's variables, each once, by sorted attribute names: an order that splitting and merging keeps."""
     found: dict[int, nnx.Variable] = {}
-    for module in iter_modules(layer):
-        for _, value in sorted(vars(module).items()):
-            for variable in _variables_in(value):
-                found.setdefault(id(variable), variable)
+    visited: set[int] = set()
+
+    def visit(value: Any) -> None:
+        if isinstance(value, nnx.Variable):
+            found.setdefault(id(value), value)
+        elif isinstance(value, nnx.Module) and id(value) not in visited:
+            visited.add(id(value))
+            for name, below in sorted(vars(value).items()):
+                if not name.startswith("_pytree__"):
+                    visit(below)
+        elif isinstance(value, (list, tuple, nnx.List)):
+            for item in value:
+                visit(item)
+        elif isinstance(value, dict):
+            for _, item in sorted(value.items(), key=lambda pair: str(pair[0])):
+                visit(item)
+
+    visit(layer)
     return list(found.values())
-
-
-def _variables_in(value: Any) -> Iterator[nnx.Variable]:
-    if isinstance(value, nnx.Variable):
-        yield value
-    elif isinstance(value, (list, tuple, nnx.List)):
-        for item in value:
-            yield from _variables_in(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _variables_in(item)
 
 
 def stack_layers(template: nnx.Module, values: list[list[Any]]) -> None:
