@@ -204,10 +204,8 @@ def _place(
 
     if mesh is None:
         return jax.device_put(block((slice(None),) * len(spec.shape)), may_alias=True)
-    from .sharding import named_sharding
+    from .sharding import sharding_of
 
-    axes = variable.get_metadata().get("out_sharding") or (None,) * len(spec.shape)
-    sharding = named_sharding(mesh, axes, spec.shape)
     # devices that hold the same part (replicated axes) share one read
     parts_read: dict[tuple, np.ndarray] = {}
 
@@ -217,7 +215,7 @@ def _place(
             parts_read[key] = block(index)
         return parts_read[key]
 
-    return jax.make_array_from_callback(spec.shape, sharding, part_of)
+    return jax.make_array_from_callback(spec.shape, sharding_of(variable, mesh), part_of)
 
 
 def _aligned(shape: list[int], dtype: np.dtype) -> np.ndarray:

@@ -99,26 +99,14 @@ class ToyModel(PreTrainedModel):
         return self.scale[...] * x @ self.embed.embedding[...].T
 """
 
-SHARDING_SOURCE = '''
-from jax.sharding import NamedSharding, PartitionSpec
-
-RULES = {"embed": "fsdp", "mlp": "tensor", "vocab": "tensor", "q_heads": "tensor", "layers": None}
-
-
-def named_sharding(mesh, axes, shape):
-    """Sharding of an array by its logical axes; an axis that does not divide stays whole."""
-    names = [RULES.get(axis) if n % mesh.shape.get(RULES.get(axis), 1) == 0 else None for axis, n in zip(axes, shape)]
-    return NamedSharding(mesh, PartitionSpec(*names))
-'''
-
 
 def write_package(root: Path, name: str):
     """Write the package below `root` and import it."""
     package = root / name
     package.mkdir(parents=True)
-    files = {"config.py": CONFIG_SOURCE, "modeling.py": MODELING_SOURCE, "sharding.py": SHARDING_SOURCE}
-    library = {path.stem: path.read_text() for path in SUPPORT.glob("*.py") if path.stem != "sharding"}
-    for file, text in (prune(library, files, {"pretrained": None}) | files).items():
+    files = {"config.py": CONFIG_SOURCE, "modeling.py": MODELING_SOURCE}
+    library = {path.stem: path.read_text() for path in SUPPORT.glob("*.py")}
+    for file, text in (prune(library, files, {"pretrained": None, "sharding": None}) | files).items():
         (package / file).write_text(text)
     (package / "__init__.py").write_text(
         "from .config import ToyConfig as Config\nfrom .modeling import ToyModel as Model\n"

@@ -45,7 +45,7 @@ read = []
 files = importlib.import_module(f"{package.__name__}.tensor_files")
 whole = files.TensorFolder.read
 files.TensorFolder.read = lambda self, name, index=None: read.append(whole(self, name, index)) or read[-1]
-mesh = jax.sharding.Mesh(np.array(jax.devices()).reshape(2, 2), ("fsdp", "tensor"))
+mesh = importlib.import_module(f"{package.__name__}.sharding").make_mesh(fsdp=2, tensor=2)
 sharded = package.Model.from_pretrained(folder, mesh=mesh)
 largest = max(array.size for array in read)
 leaves = importlib.import_module(f"{package.__name__}.pretrained").leaves
