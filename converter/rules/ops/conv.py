@@ -1,5 +1,7 @@
 """Convolutions on [n, c, *spatial] or unbatched [c, *spatial], with torch's [out, in / groups, *window] weights."""
 
+import math
+
 import jax.numpy as jnp
 from jax import lax
 
@@ -74,7 +76,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     patches = lax.conv_general_dilated_patches(
         x, kernel, stride, [(p, p) for p in pair(padding, 2)], rhs_dilation=dilation
     )
-    columns = patches.reshape(*patches.shape[:2], -1)
+    columns = patches.reshape(*patches.shape[:2], math.prod(patches.shape[2:]))
     return columns if input.ndim == 4 else columns[0]
 
 
@@ -100,7 +102,7 @@ def pixel_shuffle(input, upscale_factor):
     """[..., c * r * r, h, w] -> [..., c, h * r, w * r]."""
     *batch, channels, height, width = input.shape
     r = upscale_factor
-    x = input.reshape(-1, channels // r**2, r, r, height, width)
+    x = input.reshape(math.prod(batch), channels // r**2, r, r, height, width)
     return x.transpose(0, 1, 4, 2, 5, 3).reshape(*batch, channels // r**2, height * r, width * r)
 
 
@@ -109,7 +111,7 @@ def pixel_unshuffle(input, downscale_factor):
     """[..., c, h * r, w * r] -> [..., c * r * r, h, w]."""
     *batch, channels, height, width = input.shape
     r = downscale_factor
-    x = input.reshape(-1, channels, height // r, r, width // r, r)
+    x = input.reshape(math.prod(batch), channels, height // r, r, width // r, r)
     return x.transpose(0, 1, 3, 5, 2, 4).reshape(*batch, channels * r**2, height // r, width // r)
 
 

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import fact, literal, ndim
+from maxcode.converter.arguments import fact, is_omitted, literal, ndim
 from maxcode.converter.rule import helper, op
 
 _ZERO_D = {"a 0-d array has no axes": lambda input: ndim(input) == 0}
+_OTHER_RANK = {"an empty index of another rank is not converted": lambda input, index: None not in (ndim(input), ndim(index)) and ndim(input) != ndim(index)}
 
 
 def _covers_other_axes(input, dim, index):
@@ -27,12 +28,17 @@ def gather_aligned(input, dim, index, *, sparse_grad=False):
     return jnp.take_along_axis(input, index, axis=dim)
 
 
-@op("torch.gather", "torch.Tensor.gather", limits=_ZERO_D)
+@op("torch.gather", "torch.Tensor.gather", limits=_ZERO_D | _OTHER_RANK)
 def gather(input, dim, index, *, sparse_grad=False):
     """Entries at `index` along an axis; the index may cover less than the input on the other axes."""
     axis = dim % input.ndim
     covered = tuple(slice(None) if i == axis else slice(size) for i, size in enumerate(index.shape))
     return jnp.take_along_axis(input[covered], index, axis=axis)
+
+
+@op("torch.take_along_dim", "torch.Tensor.take_along_dim", when=lambda dim: is_omitted(dim))
+def take_along_flat(input, indices, dim=None):
+    return jnp.take_along_axis(input.reshape(-1), indices.reshape(-1), axis=0)
 
 
 @op("torch.take_along_dim", "torch.Tensor.take_along_dim")

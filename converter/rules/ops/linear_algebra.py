@@ -26,8 +26,8 @@ def inverse(A):
 
 
 @op("torch.linalg.pinv", "torch.pinverse", **_TOLERANCE)
-def pinv(A):
-    return jnp.linalg.pinv(A)
+def pinv(A, *, rtol=None, hermitian=False):
+    return jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)
 
 
 @op("torch.linalg.det", "torch.det", "torch.Tensor.det", **_TOLERANCE)
@@ -65,7 +65,7 @@ def cholesky(A, upper=False):
 
 @op("torch.linalg.eigvalsh", **_TOLERANCE)
 def eigvalsh(A, UPLO="L"):
-    return jnp.linalg.eigvalsh(A, UPLO)
+    return jnp.linalg.eigvalsh(A, UPLO, symmetrize_input=False)
 
 
 @op("torch.linalg.svdvals", **_TOLERANCE)

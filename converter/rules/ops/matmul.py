@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix products. Where beta is 0, torch does not read the added tensor, so NaNs in it do not count."""
 
 import jax.numpy as jnp
 
@@ -81,7 +81,7 @@ def addmm(input, mat1, mat2):
 
 @op("torch.addmm", "torch.Tensor.addmm", **_TOLERANCE)
 def addmm_scaled(input, mat1, mat2, *, beta=1, alpha=1):
-    return beta * input + alpha * (mat1 @ mat2)
+    return alpha * (mat1 @ mat2) if beta == 0 else beta * input + alpha * (mat1 @ mat2)
 
 
 @op("torch.baddbmm", "torch.Tensor.baddbmm", **_TOLERANCE)
@@ -91,22 +91,22 @@ def baddbmm(input, batch1, batch2):
 
 @op("torch.baddbmm", "torch.Tensor.baddbmm", **_TOLERANCE)
 def baddbmm_scaled(input, batch1, batch2, *, beta=1, alpha=1):
-    return beta * input + alpha * (batch1 @ batch2)
+    return alpha * (batch1 @ batch2) if beta == 0 else beta * input + alpha * (batch1 @ batch2)
 
 
 @op("torch.addbmm", "torch.Tensor.addbmm", **_TOLERANCE)
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
-    return beta * input + alpha * (batch1 @ batch2).sum(0)
+    return alpha * (batch1 @ batch2).sum(0) if beta == 0 else beta * input + alpha * (batch1 @ batch2).sum(0)
 
 
 @op("torch.addmv", "torch.Tensor.addmv", **_TOLERANCE)
 def addmv(input, mat, vec, *, beta=1, alpha=1):
-    return beta * input + alpha * (mat @ vec)
+    return alpha * (mat @ vec) if beta == 0 else beta * input + alpha * (mat @ vec)
 
 
 @op("torch.addr", "torch.Tensor.addr", **_TOLERANCE)
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
-    return beta * input + alpha * jnp.outer(vec1, vec2)
+    return alpha * jnp.outer(vec1, vec2) if beta == 0 else beta * input + alpha * jnp.outer(vec1, vec2)
 
 
 @op("torch.einsum", when=lambda operands: is_sequence(operands), **_TOLERANCE)

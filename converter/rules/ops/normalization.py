@@ -1,9 +1,11 @@
 """Normalisation over axes. Statistics are taken in float32 at least, as torch's own kernels do."""
 
+import math
+
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_true
+from maxcode.converter.arguments import is_true, ndim
 from maxcode.converter.rule import helper, op
 
 _RUNNING = {
@@ -11,6 +13,9 @@ _RUNNING = {
         is_true(training) and is_true(running_mean)
     )
 }
+
+_ZERO_D = {"a 0-d array has no axis": lambda input: ndim(input) == 0}
+_ZERO_D_PAIR = {"0-d arrays have no axis": lambda x1, x2: ndim(x1) == 0 and ndim(x2) == 0}
 
 
 @helper
@@ -60,7 +65,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
 @op("torch.nn.functional.group_norm", "torch.group_norm")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, cudnn_enabled=True):
     """Normalise groups of channels; input is [n, c, ...]."""
-    grouped = input.reshape(input.shape[0], num_groups, -1)
+    grouped = input.reshape(input.shape[0], num_groups, math.prod(input.shape[1:]) // num_groups)
     normal = standardize(grouped, -1, eps).reshape(input.shape)
     channels = (per_channel(weight, input.ndim), per_channel(bias, input.ndim))
     return scale_and_shift(normal, *channels).astype(input.dtype)
@@ -119,7 +124,7 @@ def p_norm(x, p, axis, keepdims):
     return jnp.where(positive, root, 0 if p > 0 else jnp.inf).astype(size.dtype)
 
 
-@op("torch.nn.functional.normalize")
+@op("torch.nn.functional.normalize", limits=_ZERO_D)
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """x / max(||x||_p, eps) along an axis."""
     return input / jnp.maximum(p_norm(input, p, dim, True), eps)
@@ -156,7 +161,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     return jnp.linalg.norm(A if dtype is None else A.astype(dtype), ord, dim, keepdims=keepdim)
 
 
-@op("torch.cosine_similarity", "torch.nn.functional.cosine_similarity")
+@op("torch.cosine_similarity", "torch.nn.functional.cosine_similarity", limits=_ZERO_D_PAIR)
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along an axis; each norm is at least eps."""
     x1, x2 = jnp.broadcast_arrays(x1, x2)

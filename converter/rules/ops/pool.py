@@ -2,10 +2,11 @@
 
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import is_true
+from maxcode.converter.arguments import is_true, literal
 from maxcode.converter.rule import op
 from maxcode.converter.support import pool
 
+_OWN_STRIDE = {"an empty stride is not converted; leave it out": lambda stride: literal(stride) in ((), [])}
 _INDICES = {"return_indices is not converted": lambda return_indices: is_true(return_indices)}
 
 
@@ -51,19 +52,19 @@ def max_pool3d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     )
 
 
-@op("torch.nn.functional.avg_pool1d", "torch.avg_pool1d")
+@op("torch.nn.functional.avg_pool1d", "torch.avg_pool1d", limits=_OWN_STRIDE)
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     return pool.avg_pool(input, 1, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-@op("torch.nn.functional.avg_pool2d")
+@op("torch.nn.functional.avg_pool2d", limits=_OWN_STRIDE)
 def avg_pool2d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
     return pool.avg_pool(input, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@op("torch.nn.functional.avg_pool3d")
+@op("torch.nn.functional.avg_pool3d", limits=_OWN_STRIDE)
 def avg_pool3d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):

@@ -255,9 +255,19 @@ def triu(input, diagonal=0):
     return jnp.triu(input, diagonal)
 
 
+@op("torch.atleast_1d", when=lambda tensors: is_sequence(tensors))
+def atleast_1d_of(tensors):
+    return jnp.atleast_1d(*tensors)
+
+
 @op("torch.atleast_1d")
 def atleast_1d(*tensors):
     return jnp.atleast_1d(*tensors)
+
+
+@op("torch.atleast_2d", when=lambda tensors: is_sequence(tensors))
+def atleast_2d_of(tensors):
+    return jnp.atleast_2d(*tensors)
 
 
 @op("torch.atleast_2d")
