@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from maxcode.converter.support.source_writer import copy_side_files, write_source
+from maxcode.converter.support.source_writer import WAIVED, copy_side_files, write_source
 from maxcode.converter.support.tensor_files import (
     CheckpointError,
     FolderWriter,
@@ -63,8 +63,9 @@ def convert_weights(
 ) -> tuple[WeightMap, WeightsReport]:
     """Write `out/weights/` in JAX names and layouts from a source folder, and `out/weights.json` with checksums.
 
-    Stored dtypes are kept. One leaf is in memory at a time; shards that an interrupted run of the same conversion has
-    finished are kept. Raises CheckpointError for damaged files and for tensors that the map does not account for.
+    Stored dtypes are kept; waived tensors are copied to `out/waived/`. One leaf is in memory at a time; shards that an
+    interrupted run of the same conversion has finished are kept. Raises CheckpointError for damaged files and for
+    tensors that the map does not account for.
     """
     started = time.monotonic()
     files = TensorFolder(source)
@@ -88,6 +89,7 @@ def convert_weights(
                     progress(name, done, total)
     if len(shards) > 1:
         write_index(out / WEIGHTS, shards)
+    _keep_waived(weight_map, files, out / WAIVED)
     (out / WEIGHTS / _PLAN).unlink()
     finished = _with_checksums(weight_map, files, read)
     finished.save(out / MAP)
@@ -144,6 +146,17 @@ def _dtype(piece: Piece) -> str:
         names = [part.name for part in piece.stored()]
         raise CheckpointError(f"one leaf is made of tensors of several dtypes {dtypes}: {names}")
     return dtypes[0]
+
+
+def _keep_waived(weight_map: WeightMap, files: TensorFolder, folder: Path) -> None:
+    """Copy the source's tensors that have no leaf, so that the way back loses nothing."""
+    shutil.rmtree(folder, ignore_errors=True)
+    names = [waiver.name for waiver in weight_map.waived if waiver.name in files]
+    if names:
+        specs = {name: TensorSpec(files.entries[name].dtype, files.entries[name].shape) for name in names}
+        with FolderWriter(folder, plan_shards(specs, SHARD_BYTES)) as writer:
+            for name in names:
+                writer.write(name, files.read(name))
 
 
 class _Hashing:
@@ -230,7 +243,7 @@ def to_hf(package: Path, out: Path) -> WeightsReport:
 
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
-        written = write_source(weight_map, weight_map.rows, temporary, files.read, compare)
+        written = write_source(weight_map, weight_map.rows, temporary, files.read, compare, package / WAIVED)
         copy_side_files(package, temporary)
         if out.exists():
             out.rmdir()
@@ -241,7 +254,7 @@ def to_hf(package: Path, out: Path) -> WeightsReport:
         rows=len(weight_map.rows),
         tied=tuple((tie.name, tie.same_as) for tie in weight_map.tied),
         waived=tuple((waiver.name, waiver.reason) for waiver in weight_map.waived),
-        source_tensors=len(written),
+        source_tensors=sum(map(len, written.values())),
         source_bytes=sum(entry.nbytes for entry in files.entries.values()),
         written_bytes=sum(spec.nbytes for specs in written.values() for spec in specs.values()),
         files=tuple(written),

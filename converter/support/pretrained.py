@@ -15,7 +15,7 @@ from flax import nnx
 
 from .axis_layout import Index
 from .model_leaves import Leaf, leaves
-from .source_writer import SHARD_BYTES, copy_side_files, write_source
+from .source_writer import SHARD_BYTES, WAIVED, copy_side_files, write_source
 from .tensor_files import (
     CheckpointError,
     FolderWriter,
@@ -89,7 +89,9 @@ def save_pretrained(
                 out.write(fqn, leaf.read())
     elif format == "hf":
         weight_map = _weight_map(None)
-        write_source(weight_map, _rows_for(weight_map, found, None), folder, lambda fqn: found[fqn].read())
+        rows = _rows_for(weight_map, found, None)
+        waived = _package_root() / WAIVED if set(rows) == set(weight_map.rows) else None  # of this size only
+        write_source(weight_map, rows, folder, lambda fqn: found[fqn].read(), waived=waived)
     else:
         raise ValueError(f"save_pretrained: format is {format!r}, expected 'jax' or 'hf'")
     copy_side_files(Path(side_files) if side_files is not None else _package_root(), folder)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .tensor_files import DTYPES, CheckpointError, FolderWriter, TensorSpec
+from .tensor_files import DTYPES, CheckpointError, FolderWriter, TensorFolder, TensorSpec
 from .weight_map import Row, WeightMap
 
+WAIVED = "waived"  # folder beside the package with the source's tensors that have no leaf
 SHARD_BYTES = 5_000_000_000  # where the source's own cut into files does not apply
 _SIDE_FILES = (
     "config.json",
@@ -29,13 +30,18 @@ def write_source(
     folder: Path,
     read_leaf: Callable[[str], np.ndarray],
     note: Callable[[str, np.ndarray], None] | None = None,
+    waived: Path | None = None,
 ) -> dict[str, dict[str, TensorSpec]]:
     """Write the source's tensors, made of the leaves, into files cut as the source's own were; returns the files.
 
-    `note(name, values)` sees every tensor as it is written.
+    `note(name, values)` sees every tensor as it is written. `waived`, if it exists, holds tensors of the source that
+    have no leaf; they are copied.
     """
     rows = list(rows)
     specs = WeightMap(tuple(rows), weight_map.tied).specs()
+    kept = TensorFolder(waived) if waived is not None and waived.is_dir() else None
+    if kept is not None:
+        specs |= {name: TensorSpec(entry.dtype, entry.shape) for name, entry in kept.entries.items()}
     files, metadata = weight_map.source_files(specs, SHARD_BYTES)
     repeated: dict[str, list[str]] = {}
     for tie in weight_map.tied:
@@ -47,6 +53,8 @@ def write_source(
                 out.write(written, values)
                 if note is not None:
                     note(written, values)
+        for name in kept.entries if kept is not None else ():
+            out.write(name, kept.read(name))
     return files
 
 

@@ -231,8 +231,9 @@ class Case:
     """One converted toy: source folder, package root, the imported package, weight map."""
 
     def __init__(self, root, fused):
-        self.state = state_dict()
+        self.state, self.fused = state_dict(), fused
         self.tensors = checkpoint(self.state) if fused else dict(self.state)
+        self.tensors["rotary.inv_freq"] = np.arange(3, dtype=np.float32)  # stored by older versions, not loaded
         self.source = write_source(root / "source", self.tensors)
         self.root = root / "out"
         self.package = write_package(self.root, f"toy_package_{next(NAMES)}")
