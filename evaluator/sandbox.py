@@ -116,8 +116,8 @@ def wrap(
     kind = isolation()
     if kind == "none" and not allow_unsandboxed:
         raise IsolationError(
-            "sandbox: neither bwrap nor unshare gives namespaces here; expected one of them; install bubblewrap, enable "
-            "user namespaces, or allow running without a sandbox (--unsafe-no-sandbox for your own code)"
+            "sandbox: neither bwrap nor unshare gives namespaces here; expected one of them; install bubblewrap, "
+            "enable user namespaces, or allow running without a sandbox (--unsafe-no-sandbox for your own code)"
         )
     paths = [str(Path(path).resolve()) for path in writable]
     spec = {"memory": memory_bytes, "writable": paths, "mounts": kind == "namespaces", "drop": kind != "none"}

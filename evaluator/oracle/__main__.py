@@ -40,6 +40,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--full-size", action="store_true", help="keep the class's default sizes")
     command.set_defaults(run=_resolve)
 
+    command = commands.add_parser("derive", help="the small configuration of a resolved target")
+    command.add_argument("--target", type=Path, required=True)
+    command.add_argument("--out", type=Path, required=True, help="folder for the derived target.json")
+    command.set_defaults(run=_derive)
+
     command = commands.add_parser("materialise", help="write source/: weights and tensors.json")
     command.add_argument("--target", type=Path, required=True)
     command.add_argument("--out", type=Path, required=True, help="the run folder; source/ is written in it")
@@ -101,6 +106,17 @@ def _resolve(arguments: argparse.Namespace) -> int:
     resolved = resolve(target)
     write_target(resolved, arguments.out / "target.json")
     _say(sys.stdout, json.dumps({"class": resolved["class_name"], "module": resolved["module"]}))
+    return 0
+
+
+def _derive(arguments: argparse.Namespace) -> int:
+    _prepare(arguments)
+    from maxcode.evaluator.oracle.resolve import derive_small
+    from maxcode.evaluator.oracle.target import load_target, write_target
+
+    derived = derive_small(load_target(arguments.target))
+    write_target(derived, arguments.out / "target.json")
+    _say(sys.stdout, json.dumps({"class": derived["class_name"], "module": derived["module"]}))
     return 0
 
 

@@ -73,6 +73,7 @@ _FIXED: tuple[tuple[str, int], ...] = (
     ),
     (r"^(n_groups?|mamba_n_groups|n_mamba_groups)$", 2),
     (r"^topk_group$", 1),
+    (r"^(rotary_dim|rope_dim|rotary_ndims)$", 8),
     (r"^first_k_dense_replace$", 1),
     (r"(state_size|d_state)$", 8),
     (r"(time_step_rank|dt_rank)$", 3),
@@ -86,7 +87,7 @@ _POSITIONS = re.compile(
     r"(max_position_embeddings|n_positions|n_ctx|max_(seq|sequence)_(len|length)|max_(source|target)_positions)$"
     r"|^(context_length|seq_length|model_max_length)$"
 )
-_WIDTH = re.compile(r"(dim|size|width|rank|channels|features|units)s?$")
+_WIDTH = re.compile(r"(dim|size|width|rank|channels|features|units)s?(_per_\w+)?$")
 _KEPT = re.compile(
     r"(patch_size|kernel|stride|num_channels|image_size|type_vocab_size|batch|in_channels|out_features|bucket)"
 )
@@ -98,7 +99,7 @@ def small(name: str, default: int, sizes: Sizes, base: dict[str, Any]) -> int | 
     Args:
       base: all fields of the same configuration, for ratios to its hidden size.
     """
-    if re.search(r"vocab_size$", name) and default > VOCABULARY:
+    if "vocab_size" in name and default > VOCABULARY:
         return VOCABULARY
     if _HIDDEN.search(name):
         return min(default, sizes.hidden) if default else None
@@ -119,6 +120,11 @@ def small(name: str, default: int, sizes: Sizes, base: dict[str, Any]) -> int | 
     if sizes.scale_others and _WIDTH.search(name) and not _KEPT.search(name) and default > 64:
         return max(4, default * sizes.hidden // hidden // 4 * 4) if hidden and default <= 8 * hidden else 40
     return None
+
+
+def missing(name: str) -> int | None:
+    """A value for a field whose default is None although models need a number there; None for all others."""
+    return 2 if re.search(r"^num_experts_per_tok(en)?$", name) else None
 
 
 def _head_dim(default: int, sizes: Sizes, base: dict[str, Any], hidden: int | None) -> int:

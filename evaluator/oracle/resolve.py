@@ -1,6 +1,7 @@
 """`resolve`: what the user typed becomes a class, a configuration and inputs (docs/interfaces.md §3.1)."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ MAX_TINY = 60_000_000  # parameters; a "tiny" model above this is one whose size
 
 
 def resolve(target: Target) -> Target:
-    """A copy of the target with class, configuration, path, revision and inputs filled; plain modules are run once.
+    """A copy of the target with class, configuration, path, revision, inputs; plain modules run once.
 
     Raises:
       OracleError: unknown type, class, hub id or architecture; missing weights; constructor arguments or inputs missing.
@@ -42,12 +43,29 @@ def _transformers(target: Target) -> Target:
         return _settled(target, config_class.from_dict(dict(target["config"])), changes)
     if target.get("full_size"):
         return _settled(target, config_class(), changes)
-    return _first_running(target, config_class, changes)
+    return _first_running(target, tiny.candidates(config_class), changes)
 
 
-def _first_running(target: Target, config_class: type, changes: dict[str, Any]) -> Target:
+def derive_small(target: Target) -> Target:
+    """The small configuration of a resolved target, with noise for weights: same class and branches, small sizes.
+
+    The sizes come from the target's own configuration, not from its class's defaults.
+
+    Raises:
+      OracleError: a plain module (it has no configuration to shrink), or no small size runs.
+    """
+    if target["config"] is None:
+        do = "run every check on the target itself"
+        raise OracleError(target["text"], "a module without a configuration", "a transformers configuration", do)
+    config = importing.config_of(target)
+    kept = {"kind": "transformers", "path": target["path"] if target["trust_remote_code"] else None, "gguf_file": None}
+    small = target | kept | {"weights": "noise", "inputs": None, "overrides": None, "revision": None}
+    return _first_running(small, tiny.shrunk_like(config), {})
+
+
+def _first_running(target: Target, configs: Iterable[Any], changes: dict[str, Any]) -> Target:
     refused = []
-    for config in tiny.candidates(config_class):
+    for config in configs:
         try:
             attempt = _settled(dict(target), config, changes)
             _run_once(attempt)
@@ -62,13 +80,24 @@ def _first_running(target: Target, config_class: type, changes: dict[str, Any]) 
 
 
 def _run_once(target: Target) -> None:
-    model = construct(target)
-    if (count := sum(p.numel() for p in model.parameters())) > MAX_TINY:
+    if (count := parameter_count(target)) > MAX_TINY:
         raise OracleError(target["text"], f"{count} parameters", f"at most {MAX_TINY}", "give sizes with --set")
+    model = construct(target)
     with torch.no_grad():
         outputs = flatten(call(model, build_inputs(target, model, "float32"), "float32"))
     if not any(bool(torch.isfinite(v).any()) for v in outputs.values() if v.is_floating_point()):
         raise OracleError(target["text"], f"outputs {sorted(outputs)}", "a finite floating output", "give --inputs")
+
+
+def parameter_count(target: Target) -> int:
+    """Counted on a model without storage, because a size that is no tiny one might not fit the memory."""
+    try:
+        with torch.device("meta"):
+            model = importing.model_class(target)(importing.config_of(target))
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        raise OracleError(target["text"], found, "a constructor that runs", "give sizes with --set") from error
+    return sum(p.numel() for p in model.parameters())
 
 
 def _settled(target: Target, config: Any, changes: dict[str, Any]) -> Target:
@@ -77,7 +106,8 @@ def _settled(target: Target, config: Any, changes: dict[str, Any]) -> Target:
         _set(target, config, name, value, name)
     target["config"] = _plain(config.to_dict())
     if target["inputs"] is None:
-        target["inputs"] = derive.input_specs(construct(target))
+        with torch.device("meta"):
+            target["inputs"] = derive.input_specs(importing.model_class(target)(importing.config_of(target)))
     return target
 
 
@@ -141,8 +171,18 @@ def architecture(model_type: str, class_name: str | None) -> type:
         class_name = class_name[0]
     if class_name is None:
         raise OracleError(f"transformers:{model_type}", "no default class", "a class name", "add :<Class>")
-    return importing.model_class({"kind": "transformers", "path": None, "trust_remote_code": False,
-                                  "module": module, "class_name": class_name})  # fmt: skip
+    import transformers
+
+    if isinstance(found := getattr(transformers, class_name, None), type):
+        return found
+    place = {
+        "kind": "transformers",
+        "path": None,
+        "trust_remote_code": False,
+        "module": module,
+        "class_name": class_name,
+    }
+    return importing.model_class(place)
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from maxcode.evaluator.oracle.fields import LAYERS, PERIODS, TRIES, VOCABULARY, Sizes, period_of, small
+from maxcode.evaluator.oracle.fields import LAYERS, PERIODS, TRIES, VOCABULARY, Sizes, missing, period_of, small
 
 MAX_LAYERS = 17
 _GENERIC = {"chunk_size_feed_forward", "transformers_version", "id2label", "label2id", "_name_or_path", "dtype"}
@@ -19,6 +19,41 @@ def candidates(config_class: type) -> Iterator[Any]:
             yield _shrunk(config_class, default, sizes)
         except Exception:  # configurations check themselves; this size does not fit this one
             continue
+
+
+def shrunk_like(default: Any) -> Iterator[Any]:
+    """As `candidates`, but starting from a given configuration, whose every other field is kept."""
+    for sizes in TRIES:
+        try:
+            fields = _merged(default.to_dict(), overrides(default, sizes))
+            config = type(default).from_dict(_resized_lists(fields, default))
+            _tokens_in_vocabulary(config)
+            yield config
+        except Exception:  # as above
+            continue
+
+
+def _merged(fields: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:
+    result = dict(fields)
+    for name, value in changed.items():
+        both = isinstance(value, dict) and isinstance(result.get(name), dict)
+        result[name] = _merged(result[name], value) if both else value
+    return result
+
+
+def _resized_lists(fields: dict[str, Any], default: Any) -> dict[str, Any]:
+    """Per-layer lists follow the number of layers: cut, or continued by their own period."""
+    before = _own_fields(default)
+    for counter in (n for n in before if LAYERS.search(n) and isinstance(before[n], int)):
+        for name, value in before.items():
+            if per_layer(name, value, before[counter]):
+                prefix, period = period_of(value)
+                wanted = range(fields[counter])
+                fields[name] = [value[i] if i < prefix else value[prefix + (i - prefix) % period] for i in wanted]
+    for name in getattr(default, "sub_configs", {}):
+        if hasattr(inner := getattr(default, name, None), "to_dict"):
+            fields[name] = _resized_lists(fields[name], inner)
+    return fields
 
 
 def _shrunk(config_class: type, default: Any, sizes: Sizes) -> Any:
@@ -35,7 +70,7 @@ def overrides(default: Any, sizes: Sizes) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for name, value in fields.items():
         if LAYERS.search(name) and isinstance(value, int):
-            changed[name] = min(layers, value)
+            changed[name] = layers if value > 1 else value
         elif sizes.only_layers or isinstance(value, bool):
             continue
         elif isinstance(value, int):
@@ -44,6 +79,8 @@ def overrides(default: Any, sizes: Sizes) -> dict[str, Any]:
                 changed[name] = new
         elif value is None and name == "num_key_value_heads":
             changed[name] = sizes.kv_heads
+        elif value is None and (given := missing(name)) is not None:
+            changed[name] = given
     if not sizes.only_layers:
         changed |= _vision(fields) | _sections(fields, changed)
     for name in getattr(default, "sub_configs", {}):
@@ -63,12 +100,20 @@ def layer_count(fields: dict[str, Any]) -> int:
     depth = max((v for n, v in fields.items() if LAYERS.search(n) and isinstance(v, int)), default=0)
     prefix, period = (1 if fields.get("first_k_dense_replace") else 0), 1
     for name, value in fields.items():
-        if isinstance(value, list) and len(value) == depth > 1:
+        if per_layer(name, value, depth):
             before, every = period_of(value)
             prefix, period = max(prefix, before), math.lcm(period, every)
         elif PERIODS.search(name) and isinstance(value, int) and not isinstance(value, bool) and 1 < value <= 8:
             period = math.lcm(period, value)
     return min(prefix + 2 * period + 1, MAX_LAYERS)
+
+
+def per_layer(name: str, value: Any, depth: int) -> bool:
+    """Whether a list has one entry per layer; short lists of numbers (limits, pairs) must say so by their name."""
+    if not isinstance(value, list) or len(value) != depth or depth < 2:
+        return False
+    numbers = all(isinstance(item, int | float) and not isinstance(item, bool) for item in value)
+    return not numbers or depth > 4 or "layer" in name
 
 
 def _vision(fields: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +141,7 @@ def _slice_lists(config: Any, default: Any) -> None:
     before, after = _own_fields(default), _own_fields(config)
     for counter in (n for n in before if LAYERS.search(n) and isinstance(before[n], int)):
         for name, value in after.items():
-            if isinstance(value, list) and len(value) == before[counter] > after[counter]:
+            if per_layer(name, value, before[counter]) and before[counter] > after[counter]:
                 setattr(config, name, value[: after[counter]])
     for name in getattr(config, "sub_configs", {}):
         if hasattr(getattr(config, name, None), "to_dict") and hasattr(getattr(default, name, None), "to_dict"):
