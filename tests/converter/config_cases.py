@@ -10,15 +10,18 @@ import sys
 import warnings
 from pathlib import Path
 
+from transformers import AutoConfig
+
 import maxcode.converter.support.config_base as config_base
 from maxcode.converter.config_class import ConfigSource, emit_config
 
 SUPPORT = Path(config_base.__file__).parent
-ATLAS = Path("/work/shared/atlas/atlas.jsonl")
+ATLAS = Path(__file__).parents[3] / "shared" / "atlas" / "atlas.jsonl"  # beside the checkout, if at all
 # Attributes that say how the framework loads or validates, and `dtype`, which is a run field here.
 NOT_COMPARED = {
     "dtype", "_attn_implementation_internal", "_experts_implementation_internal", "_post_init_done", "_commit_hash",
-    "ignore_keys_at_rope_validation", "transformers_version", "_auto_class", "_heterogeneity_spec", "_attn_implementation",
+    "ignore_keys_at_rope_validation", "transformers_version", "_auto_class", "_heterogeneity_spec",
+    "_attn_implementation",
 }  # fmt: skip
 _numbers = itertools.count()
 
@@ -82,10 +85,20 @@ def differences(source, emitted, where="") -> list[str]:
     return found + [f"{where}{name}: not in the source" for name in extra]
 
 
-def atlas() -> dict[str, dict]:
-    """First entry of the atlas of every model type, by model type."""
-    entries = {}
-    for line in ATLAS.read_text().splitlines():
+class Entries(dict):
+    """Configurations by model type: the atlas's small ones, else the defaults of the transformers class."""
+
+    def __missing__(self, model_type: str) -> dict:
+        cls = type(quietly(lambda: AutoConfig.for_model(model_type)))
+        config = json.loads(json.dumps(cls._encode_special_floats(quietly(cls).to_dict())))
+        self[model_type] = {"config_module": cls.__module__, "config_class": cls.__name__, "config": config}
+        return self[model_type]
+
+
+def atlas() -> Entries:
+    """First entry of the atlas of every model type."""
+    entries = Entries()
+    for line in ATLAS.read_text().splitlines() if ATLAS.exists() else ():
         entry = json.loads(line)
         entries.setdefault(entry["model_type"], entry)
     return entries
