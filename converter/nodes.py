@@ -46,6 +46,8 @@ def dress(new: ast.stmt, old: ast.stmt) -> ast.stmt:
 def typed(new: ast.expr, old: ast.expr) -> ast.expr:
     """Give a made expression the facts of the value it stands for, but not the torch name that was called."""
     new.seen = {k: v for k, v in seen(old).items() if k != "callee"}
+    if not new.seen and isinstance(old, ast.Call | ast.BinOp):
+        del new.seen  # code that never ran: its kind is inferred
     new.fact = getattr(old, "fact", None)
     if hasattr(old, "file"):
         new.file = old.file

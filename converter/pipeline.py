@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from maxcode.converter import registry
 from maxcode.converter.assemble import assemble
 from maxcode.converter.collect import collect
 from maxcode.converter.config_class import ConfigSource, emit_config, emit_module_config
@@ -40,6 +41,7 @@ class Conversion:
     entry: str
     classes: dict[str, str] = field(default_factory=dict)  # converted class -> qualified source class
     source_sha256: str = ""
+    torch_bases: dict[str, str] = field(default_factory=dict)  # source class -> the torch layer it derives from
 
     def to_json(self) -> dict[str, Any]:
         """JSON record, files by name and size only."""
@@ -49,6 +51,7 @@ class Conversion:
             "assumptions": [asdict(a) for a in self.assumptions],
             "entry": self.entry,
             "classes": self.classes,
+            "torch_bases": self.torch_bases,
             "source_sha256": self.source_sha256,
         }
 
@@ -76,8 +79,19 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
     gaps = sorted(context.gaps, key=lambda g: (g.file, g.line, g.code, g.torch_name))
     return Conversion(
         files, gaps, context.assumptions, target["class_name"],
-        {d.name: d.qualified for d in context.definitions if d.is_class}, _digest(project),
+        {d.name: d.qualified for d in context.definitions if d.is_class}, _digest(project), torch_bases(facts),
     )  # fmt: skip
+
+
+def torch_bases(facts: dict) -> dict[str, str]:
+    """For every module class of the model, the torch (or framework) layer whose weight rule holds for its instances."""
+    registry.load()
+    found = {}
+    for name, row in facts.get("classes", {}).items():
+        base = next((c for c in row["mro"] if registry.canonical(c) in registry.MODULES), None)
+        if base is not None:
+            found[name] = registry.canonical(base)
+    return found
 
 
 def _structure(context: Context) -> None:

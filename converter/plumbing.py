@@ -34,7 +34,6 @@ SUPPORT = {
     "PreTrainedModel": ("layers", "PreTrainedModel"),
     "GradientCheckpointingLayer": ("layers", "Module"),
     "slice_logits_to_keep": ("heads", "slice_logits_to_keep"),
-    "BaseModelOutput": ("records", "BaseModelOutput"),
 }
 
 MASK_FACTORIES_MODULE = "masking_utils"  # every function of that module has its namesake in support/masks.py
@@ -42,9 +41,11 @@ RECORDS_MODULES = ("modeling_outputs", "utils.generic")
 
 DROPPED_BASES = frozenset({"GenerationMixin", "PushToHubMixin", "EmbeddingAccessMixin", "ABC", "ModuleUtilsMixin"})
 
+TIED_KEYS = "_tied_weights_keys"  # class attribute: parameter -> the one it shares, when the configuration ties
+
 # Calls whose effect is none of the model's: logging, checks of the environment, initialisation of random weights.
 DROPPED_CALLS = frozenset({
-    "post_init", "init_weights", "warn", "warning", "warning_once", "info", "debug", "_init_weights", "apply", "reset_parameters",
+    "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info", "debug", "_init_weights", "apply", "reset_parameters",
     "mark_static_address", "_check", "check_support_param_buffer_assignment", "set_printoptions", "requires_grad_", "manual_seed",
     "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
 })  # fmt: skip

@@ -11,6 +11,16 @@ from dataclasses import dataclass
 from maxcode.converter.context import Context
 from maxcode.converter.nodes import assign, attribute, blocks, call, dress, loads, name, typed
 
+_TENSOR = {"kinds": ["tensor"]}
+
+
+def _array(new: ast.expr, old: ast.expr) -> ast.expr:
+    """`new` with the facts of `old`, and known to be a tensor even where the loop never ran."""
+    new = typed(new, old)
+    if not getattr(new, "seen", None):
+        new.seen = dict(_TENSOR)
+    return new
+
 
 @dataclass
 class _Loop:
@@ -112,7 +122,7 @@ class _Grouped(ast.NodeTransformer):
             return None
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == f"{self.total}.index_add_":
             combined = call(attribute("groups", "combine"), self.visit(node.value.args[2]))
-            return assign(self.total, typed(combined, node.value.func.value), node)
+            return assign(self.total, _array(combined, node.value.func.value), node)
         return dress(self.visit(node), node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -120,14 +130,14 @@ class _Grouped(ast.NodeTransformer):
         weights = [w for w in (self._stacked(a) for a in node.args[1:]) if w is not None]
         if short == "linear" and len(weights) == len(node.args) - 1 and weights:
             arguments = [self.visit(node.args[0]), *weights]
-            return typed(call(attribute("groups", "linear"), *arguments), node)
+            return _array(call(attribute("groups", "linear"), *arguments), node)
         self.generic_visit(node)
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         weight = self._stacked(node.right)
         if isinstance(node.op, ast.MatMult) and weight is not None:
-            return typed(call(attribute("groups", "matmul"), self.visit(node.left), weight), node)
+            return _array(call(attribute("groups", "matmul"), self.visit(node.left), weight), node)
         self.generic_visit(node)
         return node
 
@@ -139,7 +149,7 @@ class _Grouped(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         parts = {self.loop.token: "token", self.loop.slot: "slot", self.loop.expert: "expert"}
         if isinstance(node.ctx, ast.Load) and node.id in parts:
-            return typed(attribute("groups", parts[node.id]), node)
+            return _array(attribute("groups", parts[node.id]), node)
         if isinstance(node.ctx, ast.Load) and node.id == self.total:
             return typed(ast.parse(ast.unparse(self.like), mode="eval").body, node)
         return node

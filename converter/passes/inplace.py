@@ -27,7 +27,16 @@ class InPlace(ast.NodeTransformer):
         self.generic_visit(node)
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript) and self._is_array(node.targets[0].value):
             return self._store(node, node.targets[0], "set", node.value)
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute) and "config" in self.types.of(target.value):
+            return self._replace_field(node, target)
         return node
+
+    def _replace_field(self, node: ast.Assign, target: ast.Attribute) -> ast.stmt:
+        """`config.x = v` becomes `config = config.replace(x=v)`: configurations are frozen."""
+        replaced = ast.Call(ast.Attribute(_load(target.value), "replace", ast.Load()), [], [ast.keyword(target.attr, node.value)])
+        replaced.seen = {"kinds": ["config"]}
+        return self._rebind(node, target.value, replaced)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         self.generic_visit(node)
@@ -61,6 +70,8 @@ class InPlace(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
+        if ast.unparse(node.func) in ("copy.deepcopy", "copy.copy", "deepcopy") and "config" in self.types.of(node.args[0]):
+            return node.args[0]
         if isinstance(node.func, ast.Attribute) and _is_inplace_name(node.func.attr) and self._is_array(node.func.value):
             if isinstance(node.func.value, ast.Call):
                 return self._functional(node, node.func.value)

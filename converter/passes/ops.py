@@ -12,6 +12,11 @@ from maxcode.converter.rules import constants
 
 _PLAIN_TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "ndim", "at", "size", "itemsize", "nbytes"})
 _DEVICE_KEYWORDS = frozenset({"device", "pin_memory", "non_blocking", "requires_grad", "memory_format", "layout", "generator"})
+# Tensor methods that draw: (what they draw, argument names, torch's defaults).
+_DRAWS = {
+    "torch.Tensor.uniform": ("uniform", ("from", "to"), (0.0, 1.0)),
+    "torch.Tensor.normal": ("normal", ("mean", "std"), (0.0, 1.0)),
+}
 _LOSSES = "transformers.loss."
 _PYTHON = frozenset({"__getitem__", "keys", "items", "values"})
 
@@ -24,6 +29,7 @@ class Ops(ast.NodeTransformer):
         self.context, self.definition = context, definition
         self.types = Kinds(context, definition, function)
         self.compared = False
+        self.constructs = function.name == "__init__"
         self.local = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
 
     # --- calls
@@ -83,6 +89,9 @@ class Ops(ast.NodeTransformer):
         keywords = {k.arg: self.visit(k.value) for k in node.keywords if k.arg not in _DEVICE_KEYWORDS}
         if None in keywords:
             return self._gap(node, qualified, "is called with `**` of a dictionary", "write the keywords out")
+        drawn = self._drawn_parameter(node, qualified, arguments, keywords)
+        if drawn is not None:
+            return drawn
         try:
             if qualified.startswith("torch.Tensor."):
                 receiver = self._receiver(node)
@@ -95,6 +104,23 @@ class Ops(ast.NodeTransformer):
         except NoRule as missing:
             return self._gap(node, qualified, missing.reason, "add an op rule in converter/rules/ops/")
         return self._used(applied, node)
+
+    def _drawn_parameter(self, node: ast.Call, qualified: str, arguments: list, keywords: dict) -> ast.expr | None:
+        """A tensor filled with random numbers in a constructor: initial values, drawn from the constructor's `rngs`."""
+        if not self.constructs or qualified not in _DRAWS:
+            return None
+        receiver = self._receiver(node)
+        if receiver is None:
+            return None
+        names = dict(zip(_DRAWS[qualified][1], arguments, strict=False)) | keywords
+        low, high = (names.get(n, ast.Constant(d)) for n, d in zip(_DRAWS[qualified][1], _DRAWS[qualified][2], strict=True))
+        self.context.imports.add("import jax")
+        shape = attribute(receiver, "shape")
+        key = call("rngs.params")
+        if qualified.endswith("uniform"):
+            return typed(call("jax.random.uniform", key, shape, minval=low, maxval=high), node)
+        noise = ast.BinOp(high, ast.Mult(), call("jax.random.normal", key, shape))
+        return typed(ast.BinOp(low, ast.Add(), noise), node)
 
     def _receiver(self, node: ast.Call) -> ast.expr | None:
         if not isinstance(node.func, ast.Attribute) or self._static_name(node.func) is not None:
