@@ -160,11 +160,21 @@ def _config_text(target: dict, facts: dict) -> str:
     """Text of the package's config.py."""
     if not target.get("config_class"):
         parameters = [
-            (row["name"], row.get("default", "None"), row.get("value")) for row in facts.get("constructor", ())
+            (row["name"], row.get("default", ""), _given(row)) for row in facts.get("constructor", ())
         ]
         return emit_module_config(target["class_name"], parameters)
     source = ConfigSource(facts["config_file"], target["config_class"], target["config_module"])
     return emit_config(source, facts.get("config") or target.get("config") or {})
+
+
+def _given(row: dict) -> Any:
+    """The value of a constructor argument: what was given, else its default where that is plain data."""
+    if "value" in row:
+        return row["value"]
+    try:
+        return ast.literal_eval(row["default"])
+    except (KeyError, ValueError, SyntaxError):
+        return None
 
 
 def _class_names(text: str) -> frozenset[str]:

@@ -138,6 +138,21 @@ class Constructors(ast.NodeTransformer):
             self.function.args.kw_defaults.append(None)
         if self.leaves:
             self._declare_leaves()
+        if "config" in extra and self.definition.qualified == self.context.entry:
+            self._build_from_config()
+
+    def _build_from_config(self) -> None:
+        """Give an entry class whose source knows no configuration the way to build it from one."""
+        own = ast.Assign([ast.Attribute(name("self"), "config", ast.Store())], name("config"), lineno=0)
+        self.function.body.insert(_after_super(self.function.body), own)
+        fields = [a.arg for a in self.function.args.args[1:]] + [a.arg for a in self.function.args.kwonlyargs]
+        made = call("cls", **{f: dotted(f"config.{f}") for f in fields if f not in ("config", "rngs")})
+        made.keywords += [ast.keyword("config", name("config")), ast.keyword("rngs", name("rngs"))]
+        method = ast.parse('@classmethod\ndef from_config(cls, config, *, rngs):\n    """Build with random weights."""').body[0]
+        method.body.append(ast.Return(made))
+        method.spaced = True
+        body = self.definition.node.body
+        body.insert(body.index(self.function), method)
 
     def _statements(self, statement: ast.stmt) -> list[ast.stmt]:
         result = self.visit(statement)

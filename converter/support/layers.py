@@ -67,13 +67,6 @@ DEBUG_CHECKS = os.environ.get("MAXCODE_DEBUG_CHECKS", "") not in ("", "0")
 class PreTrainedModel(Module):
     """A model with a configuration: loading, caches, dtype."""
 
-    @classmethod
-    def from_pretrained(cls, folder: Any, *, mesh: Any = None, **overrides: Any) -> Self:
-        """Load the package's own weights, or the original safetensors, from `folder` (see pretrained.py)."""
-        from .pretrained import load_pretrained
-
-        return load_pretrained(cls, folder, mesh=mesh, **overrides)
-
     def init_cache(self, batch: int, length: int) -> Any:
         """Make an empty cache for `batch` sequences of at most `length` tokens (see cache.py)."""
         from .cache import init_cache

@@ -32,7 +32,14 @@ class Module(nnx.Module):
     def abstract(cls, config: Any) -> Self:
         """Build without weights: leaves are `jax.ShapeDtypeStruct`, constants are computed."""
         with abstract_parameters():
-            return cls(config, rngs=nnx.Rngs(0))
+            return cls.from_config(config, rngs=nnx.Rngs(0))
+
+    @classmethod
+    def from_pretrained(cls, folder: Any, *, mesh: Any = None, **overrides: Any) -> Self:
+        """Load the package's own weights, or the original safetensors, from `folder` (see pretrained.py)."""
+        from .pretrained import load_pretrained
+
+        return load_pretrained(cls, folder, mesh=mesh, **overrides)
 
     def train(self, mode: bool = True) -> Self:
         """Set `training` on this module and all below it; returns the module."""
