@@ -43,7 +43,7 @@ class Text:
         Raises ValueError for a folder without a chat template, or for messages that the template refuses.
         """
         if self.chat_template is None:
-            raise ValueError("this model has no chat template: give plain text instead (--raw)")
+            raise ValueError("this model has no chat template: give plain text instead (--chat=false)")
         context = self.special_tokens | {"messages": messages, "add_generation_prompt": add_generation_prompt}
         return render_template(self.chat_template, **(context | variables))
 

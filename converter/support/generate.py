@@ -16,11 +16,13 @@ import argparse
 import collections
 import functools
 import inspect
+import itertools
 import json
 import os
 import sys
+import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +127,7 @@ class Generator:
         key: jax.Array | None = None,
         **settings: Any,
     ) -> Iterator[list[list[int]]]:
-        """Like `generate`, in steps of at most `chunk` tokens: yields the new tokens of each row."""
+        """Like `generate`, step by step: yields the first token of each row, then at most `chunk` more at a time."""
         if max_new_tokens < 1 or chunk < 1:
             raise ValueError(f"max_new_tokens={max_new_tokens} and chunk={chunk} must be at least 1")
         sampling, start = self._resolve(settings)
@@ -135,13 +137,15 @@ class Generator:
         arguments = prompt, mask, numbers, key, np.int32(start)
         state = self._prefill(self._params, *arguments, plan=plan, new_tokens=bucket(max_new_tokens))
         yielded, finished = 0, np.zeros(len(prompt), bool)
-        while yielded < max_new_tokens and not finished.all():
-            until = min(yielded + chunk, max_new_tokens)
-            state = self._decode(self._params, state, np.int32(until), numbers, plan=plan)
+        while True:
             tokens, step = np.asarray(state["tokens"]), int(state["step"])
             yield [_unfinished(row[yielded:step], done, plan) for row, done in zip(tokens, finished, strict=True)]
             finished |= np.isin(tokens[:, yielded:step], plan.eos_token_id).any(axis=1)
             yielded = step
+            if yielded >= max_new_tokens or finished.all():
+                return
+            until = np.int32(min(yielded + chunk, max_new_tokens))
+            state = self._decode(self._params, state, until, numbers, plan=plan)
 
     def _resolve(self, overrides: dict[str, Any]) -> tuple[Sampling, int]:
         """Settings of the model and of the call, and the token that starts a decoder."""
@@ -263,7 +267,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}.generate", description="Continue a text.")
     parser.add_argument("--prompt", required=True, help="the text; the user's message if there is a chat template")
     parser.add_argument("--system", help="a system message")
-    parser.add_argument("--raw", action="store_true", help="no chat template: continue the text as it stands")
+    parser.add_argument("--chat", choices=("true", "false"), help="use the chat template (by default if there is one)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead, with timings")
     parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1], help="of the weights")
     parser.add_argument("--max-new-tokens", type=int, default=DEFAULT_NEW_TOKENS)
     parser.add_argument("--temperature", type=float, help="0 for greedy; sampling if given")
@@ -276,16 +281,51 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _encode(text: Text, options: argparse.Namespace) -> list[int]:
+    use_template = text.chat_template is not None if options.chat is None else options.chat == "true"
+    if not use_template:
+        return text.encode(options.prompt)
+    system = [{"role": "system", "content": options.system}] if options.system else []
+    return text.encode_chat([*system, {"role": "user", "content": options.prompt}])
+
+
+def _print_stream(stream: Iterator[list[list[int]]], text: Text) -> None:
+    """Write the text as it grows; a character that is not whole yet waits."""
+    tokens, printed = [], ""
+    for new in stream:
+        tokens += new[0]
+        whole = text.decode(tokens)
+        if not whole.endswith("\ufffd"):
+            sys.stdout.write(whole[len(printed) :])
+            sys.stdout.flush()
+            printed = whole
+    sys.stdout.write(text.decode(tokens)[len(printed) :] + "\n")
+
+
+def _print_json(start_stream: Callable[..., Iterator[list[list[int]]]], text: Text, prompt: list[int], load: float):
+    """Generate twice: two tokens to compile (`compile` covers that run), then all of them for the other figures."""
+    clock = time.perf_counter
+    begin = clock()
+    list(itertools.islice(start_stream(chunk=1), 2))
+    compiled = clock()
+    stream = start_stream(chunk=sys.maxsize)
+    tokens = next(stream)[0]
+    first = clock()
+    tokens += [token for new in stream for token in new[0]]
+    end = clock()
+    seconds = {"load": load, "compile": compiled - begin, "prefill": first - compiled, "decode": end - first}
+    record = {"text": text.decode(tokens), "tokens": tokens, "prompt_tokens": len(prompt), "seconds": seconds}
+    sys.stdout.write(json.dumps(record) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what the model of this package says to a prompt, as it is generated."""
+    """Print what the model of this package says to a prompt."""
     from . import Model
 
     options = _parse(arguments)
+    begin = time.perf_counter()
     text = Text(options.folder)
-    prompt = text.encode(options.prompt)
-    if text.chat_template is not None and not options.raw:
-        system = [{"role": "system", "content": options.system}] if options.system else []
-        prompt = text.encode_chat([*system, {"role": "user", "content": options.prompt}])
+    prompt = _encode(text, options)
     enable_compilation_cache()
     overrides = {} if options.dtype is None else {"dtype": options.dtype}
     generator = Generator(Model.from_pretrained(options.folder, **overrides), read_settings(options.folder))
@@ -293,16 +333,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.temperature is not None:
         settings["do_sample"] = options.temperature > 0
-    tokens, printed = [], ""
-    stream = functools.partial(generator.stream, key=jax.random.key(options.seed), **settings)
-    for new in stream([prompt], options.max_new_tokens):
-        tokens += new[0]
-        whole = text.decode(tokens)
-        if not whole.endswith("\ufffd"):  # half a character
-            sys.stdout.write(whole[len(printed) :])
-            sys.stdout.flush()
-            printed = whole
-    sys.stdout.write(text.decode(tokens)[len(printed) :] + "\n")
+    load = time.perf_counter() - begin
+    key = jax.random.key(options.seed)
+    start_stream = functools.partial(generator.stream, [prompt], options.max_new_tokens, key=key, **settings)
+    if options.json:
+        _print_json(start_stream, text, prompt, load)
+    else:
+        _print_stream(start_stream(), text)
     return 0
 
 

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 from flax import nnx
 
 from maxcode.converter.support import generate as generation
@@ -67,7 +69,7 @@ def test_a_padded_batch_equals_single_prompts(generator, expected):
 
 def test_streaming_yields_the_same_tokens(generator, expected):
     parts = list(generator.stream(PROMPTS, 12, chunk=5))
-    assert len(parts) == 3
+    assert [len(part[0]) for part in parts] == [1, 5, 5, 1]
     assert [[token for part in parts for token in part[row]] for row in range(3)] == expected
 
 
@@ -160,6 +162,54 @@ def test_the_compilation_cache_is_on_and_can_be_placed(tmp_path):
         command = [sys.executable, "-c", program]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert run.stdout.strip() == str(tmp_path / variable / folder).rstrip("/")
+
+
+PACKAGE = """
+from flax import nnx
+from tests.converter.support.generation_models import Decoder
+
+
+class Model:
+    @staticmethod
+    def from_pretrained(folder, **overrides):
+        return Decoder(layers=1, rngs=nnx.Rngs(0))
+"""
+
+
+def test_the_command_of_a_package(tmp_path):
+    """The contract of docs/interfaces.md: options, the JSON record, and the same text in both forms."""
+    package = tmp_path / "toy"
+    package.mkdir()
+    (package / "__init__.py").write_text(PACKAGE)
+    for name in ("generate", "chat", "sampling", "cache", "cache_layers", "cache_slots"):
+        source = Path(generation.__file__).with_name(f"{name}.py")
+        (package / source.name).write_bytes(source.read_bytes())
+    vocabulary = {f"w{i}": i for i in range(VOCABULARY)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    root = str(Path(__file__).resolve().parents[3])
+    environment = os.environ | {"PYTHONPATH": root, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [
+        sys.executable,
+        "-m",
+        "toy.generate",
+        "--prompt=w3 w5",
+        "--max-new-tokens=6",
+        "--temperature=0",
+        "--seed=1",
+    ]
+
+    def run(*options):
+        return subprocess.run(
+            [*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout.splitlines()[-1]
+
+    record = json.loads(run("--json", "--chat=false"))
+    assert record["tokens"] == plain_loop(Decoder(layers=1, rngs=nnx.Rngs(0)), [3, 5], 6)
+    assert record["prompt_tokens"] == 2
+    assert set(record["seconds"]) == {"load", "compile", "prefill", "decode"}
+    assert run() == record["text"] == " ".join(f"w{token}" for token in record["tokens"])
 
 
 START = """
