@@ -21,7 +21,7 @@ def resolve(target: Target) -> Target:
     """A copy of the target with class, configuration, path, revision, inputs; plain modules run once.
 
     Raises:
-      OracleError: unknown type, class, hub id or architecture; missing weights; constructor arguments or inputs missing.
+      OracleError: unknown type, class, hub id or architecture; missing weights, constructor arguments or inputs.
     """
     progress("resolve", target["text"])
     resolved = _BY_KIND[target["kind"]](dict(target))
