@@ -7,8 +7,8 @@ from pathlib import Path
 from maxcode.converter.context import Context
 from maxcode.converter.emit import format_text, unparse
 from maxcode.converter.helpers import ops_module
-from maxcode.converter.prune import home, prune
 from maxcode.converter.passes.modules import support_module
+from maxcode.converter.prune import home, prune
 
 SUPPORT = Path(__file__).parent / "support"
 _FLOAT32 = "float32 = jnp.float32"

@@ -85,7 +85,11 @@ class CallGraph:
         if isinstance(call.func, ast.Name):
             qualified = owner.file.qualify(call.func.id)
             return self._named(qualified) if qualified else None
-        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
+        if (
+            isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+            and call.func.value.id == "self"
+        ):
             names = self.context.facts.get("attribute_classes", {}).get(owner.qualified, {}).get(call.func.attr, ())
             if names:
                 return self.method(names[0], "forward")

@@ -143,7 +143,9 @@ def _is_used(statement: ast.stmt, attributes: set[str]) -> bool:
             statement.name in attributes and statement.name not in tables.DROPPED_CALLS
         )
     if isinstance(statement, ast.Assign):
-        return any(isinstance(t, ast.Name) and (t.id in attributes or t.id == tables.TIED_KEYS) for t in statement.targets)
+        return any(
+            isinstance(t, ast.Name) and (t.id in attributes or t.id == tables.TIED_KEYS) for t in statement.targets
+        )
     if isinstance(statement, ast.AnnAssign):
         return (
             statement.value is not None and isinstance(statement.target, ast.Name) and statement.target.id in attributes

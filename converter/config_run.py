@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 # MaxText's key -> the names under which configuration files hold the value.
@@ -31,7 +32,7 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "logits_via_embedding": ("tie_word_embeddings",),
 }
 _ACTIVATION_KEYS = ("dense_act_fn", "hidden_act", "hidden_activation", "activation_function")
-_ROPE_TYPES = {"llama3": "llama3.1"}  # the same scaling under another name
+_FORMATS = json.loads((Path(__file__).parent / "target_formats.json").read_text())["maxtext"]
 _ROPE_KEYS = {
     "factor": "rope_factor",
     "original_max_position_embeddings": "original_max_position_embeddings",
@@ -70,7 +71,7 @@ def run_values(resolved: Mapping[str, Any], *, gated_mlp: bool = False, **struct
     activation = _first(text, _ACTIVATION_KEYS)
     if activation is not None:
         values["mlp_activations"] = [activation, "linear"] if gated_mlp else [activation]
-    return {**structure, **values, **_rope(text.get("rope_parameters") or {}), **_RUN}
+    return {**values, **_rope(text.get("rope_parameters") or {}), **_RUN, **structure}
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -84,7 +85,10 @@ def _rope(rope: Mapping[str, Any]) -> dict[str, Any]:
     if not shared or "rope_theta" not in shared:
         return {}
     kind = shared.get("rope_type", "default")
-    values = {"rope_type": _ROPE_TYPES.get(kind, kind), "rope_max_timescale": shared["rope_theta"]}
+    for row in _FORMATS["rope_type"]:
+        if all(key in shared for key in row["has"]):
+            kind = row["name"]
+    values = {"rope_type": kind, "rope_max_timescale": shared["rope_theta"]}
     values |= {new: shared[old] for old, new in _ROPE_KEYS.items() if shared.get(old) is not None}
     if local:
         values["local_rope_max_timescale"] = local["rope_theta"]

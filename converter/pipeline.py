@@ -159,9 +159,7 @@ def _apply(transformer: ast.NodeTransformer, function: ast.FunctionDef) -> None:
 def _config_text(target: dict, facts: dict) -> str:
     """Text of the package's config.py."""
     if not target.get("config_class"):
-        parameters = [
-            (row["name"], row.get("default", ""), _given(row)) for row in facts.get("constructor", ())
-        ]
+        parameters = [(row["name"], row.get("default", ""), _given(row)) for row in facts.get("constructor", ())]
         return emit_module_config(target["class_name"], parameters)
     source = ConfigSource(facts["config_file"], target["config_class"], target["config_module"])
     return emit_config(source, facts.get("config") or target.get("config") or {})

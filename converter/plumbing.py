@@ -72,6 +72,9 @@ CONSTANT_ATTRIBUTES = {
     "is_nested": False,
 }
 
+# Keywords of attention calls that backends read although the source's own function may take them from the module instead.
+ATTENTION_KEYWORDS = frozenset({"s_aux", "softcap", "position_bias"})
+
 # Forward arguments that only steer the framework's own bookkeeping, with the value that a converted model has for them.
 CONSTANT_ARGUMENTS = {
     "output_attentions": False,

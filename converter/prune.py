@@ -99,7 +99,12 @@ def home(library: dict[str, str], module: str, name: str) -> str:
         for node in ast.parse(library[module]).body:
             if name in _defined(node):
                 return module
-            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module and any(a.name == name for a in node.names):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.level == 1
+                and node.module
+                and any(a.name == name for a in node.names)
+            ):
                 found = node.module
         if found is None:
             break
@@ -111,7 +116,9 @@ def _defined(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return [node.name]
     if isinstance(node, ast.Assign):
-        names = [n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+        names = [
+            n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        ]
         return [n for n in names if n != "__all__"]
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         return [node.target.id]

@@ -190,6 +190,8 @@ def _block_start(parent: ast.AST, block: list[ast.stmt]) -> int:
 
 def _header_end(statement: ast.AST) -> int:
     """Last line of a simple statement, or of the header of a compound one."""
+    if isinstance(statement, ast.match_case):
+        return statement.pattern.end_lineno or 0
     body = getattr(statement, "body", None)
     if not isinstance(body, list) or not body:
         return statement.end_lineno or statement.lineno

@@ -20,23 +20,6 @@ REQUEST_FIELDS = tuple(field.name for field in fields(Target))
 _DEPENDENCIES = ("jax", "flax", "safetensors", "jaxtyping", "numpy")
 _TEMPLATES = Path(__file__).with_name("templates")
 
-# MaxText's names for what configurations call by these keys; the first key that a configuration has is taken.
-_MAXTEXT_KEYS = {
-    "base_emb_dim": ("hidden_size", "n_embd", "d_model"),
-    "base_num_decoder_layers": ("num_hidden_layers", "n_layer", "num_layers"),
-    "base_num_query_heads": ("num_attention_heads", "n_head", "num_heads"),
-    "base_num_kv_heads": ("num_key_value_heads", "num_attention_heads", "n_head", "num_heads"),
-    "head_dim": ("head_dim", "d_kv"),
-    "base_mlp_dim": ("intermediate_size", "n_inner", "d_ff"),
-    "vocab_size": ("vocab_size",),
-    "max_target_length": ("max_position_embeddings", "n_positions"),
-    "normalization_layer_epsilon": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
-    "logits_via_embedding": ("tie_word_embeddings",),
-    "num_experts": ("num_local_experts", "num_experts", "n_routed_experts"),
-    "num_experts_per_tok": ("num_experts_per_tok",),
-    "sliding_window_size": ("sliding_window",),
-}
-
 
 def write(folder: Path, options: ConvertOptions, target: dict[str, Any], record: Record) -> None:
     """Write pyproject.toml, README.md and config.yml into the package's folder."""
@@ -72,25 +55,10 @@ def _series(version: str) -> str:
 
 
 def config_yml(options: ConvertOptions, target: dict[str, Any]) -> str:
-    """The run configuration with MaxText's key names, as YAML (JSON scalars are YAML)."""
-    config = target.get("config") or {}
-    lines = [
-        f"# Run configuration of {target['text']}; names as in MaxText's base.yml.",
-        f"model_name: {options.package_name}",
-    ]
-    for name, keys in _MAXTEXT_KEYS.items():
-        value = next((config[key] for key in keys if config.get(key) is not None), None)
-        if isinstance(value, bool | int | float):
-            lines.append(f"{name}: {json.dumps(value)}")
-    lines += [
-        f"dtype: {options.dtype}",
-        "weight_dtype: float32",
-        "matmul_precision: default",
-        "scan_layers: true",
-        "remat_policy: none",
-        "attention: eager",
-    ]
-    return "\n".join(lines) + "\n"
+    """The run configuration with MaxText's key names, as YAML."""
+    from maxcode.converter.config_run import emit_run_yaml
+
+    return emit_run_yaml(target.get("config") or {}, model_name=options.package_name, dtype=options.dtype)
 
 
 def _render(name: str, values: dict[str, Any]) -> str:

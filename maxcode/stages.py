@@ -157,7 +157,7 @@ def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> di
     folder = run.weights_folder()
     try:
         stored = {name: TensorSpec(entry.dtype, entry.shape) for name, entry in TensorFolder(folder).entries.items()}
-        weight_map = build_map(SourceTensors.load(run.source / "tensors.json"), _weight_rules, leaves, stored)
+        weight_map = build_map(SourceTensors.load(run.source / "tensors.json"), _weight_rules(run), leaves, stored)
         _, report = checkpoint.convert_weights(folder, weight_map, run.package, progress=progress.item)
     except CheckpointError as error:
         raise MaxCodeError(
@@ -174,13 +174,18 @@ def leaf_table(run: Run, options: ConvertOptions, progress: Progress) -> list[di
     return json.loads(text.strip().splitlines()[-1])
 
 
-def _weight_rules(module: str) -> Any:
+def _weight_rules(run: Run) -> Any:
+    """Rules by module class: its own, or that of the torch layer it derives from (told by the facts)."""
     from maxcode.converter import registry
+    from maxcode.converter.pipeline import torch_bases
 
-    try:
-        return registry.weights_of(module)
-    except KeyError:
-        return None
+    bases = torch_bases(json.loads(run.facts.read_text()))
+
+    def rules(module: str) -> Any:
+        layer = bases.get(module)
+        return registry.weights_of(layer) if layer else None
+
+    return rules
 
 
 def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> Any:

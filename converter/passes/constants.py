@@ -52,7 +52,11 @@ def _carry_locals(function: ast.FunctionDef) -> bool:
     changed = False
     for block in _outer_blocks(function):
         for index, statement in enumerate(block):
-            if not (isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)):
+            if not (
+                isinstance(statement, ast.Assign)
+                and len(statement.targets) == 1
+                and isinstance(statement.targets[0], ast.Name)
+            ):
                 continue
             name, value = statement.targets[0].id, statement.value
             if not (isinstance(value, ast.Constant) and isinstance(value.value, _CARRIED)) or name in parameters:

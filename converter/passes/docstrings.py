@@ -24,7 +24,11 @@ def first_line(node: ast.AST) -> str:
     text = ast.get_docstring(node) or ""
     lines: list[str] = []
     for line in text.strip().splitlines():
-        if not line.strip() or line.strip().endswith(":") or line.strip().startswith(("Args", "Example", ">>>", "```", "- ")):
+        if (
+            not line.strip()
+            or line.strip().endswith(":")
+            or line.strip().startswith(("Args", "Example", ">>>", "```", "- "))
+        ):
             break
         lines.append(line.strip())
         if line.rstrip().endswith("."):
@@ -40,7 +44,12 @@ def first_line(node: ast.AST) -> str:
 
 def _put(node: ast.ClassDef | ast.FunctionDef, text: str) -> None:
     body = node.body
-    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+    if (
+        body
+        and isinstance(body[0], ast.Expr)
+        and isinstance(body[0].value, ast.Constant)
+        and isinstance(body[0].value.value, str)
+    ):
         del body[0]
     if text:
         statement = ast.Expr(ast.Constant(text))

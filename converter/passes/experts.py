@@ -50,7 +50,11 @@ def _recognise(before: list[ast.stmt], statement: ast.For) -> _Loop | None:
     if not isinstance(statement.target, ast.Name):
         return None
     for inner in statement.body:
-        if not (isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Tuple) and isinstance(inner.value, ast.Call)):
+        if not (
+            isinstance(inner, ast.Assign)
+            and isinstance(inner.targets[0], ast.Tuple)
+            and isinstance(inner.value, ast.Call)
+        ):
             continue
         where, names = inner.value, inner.targets[0].elts
         if not (ast.unparse(where.func).endswith("where") and len(where.args) == 1 and len(names) == 2):
@@ -63,7 +67,9 @@ def _recognise(before: list[ast.stmt], statement: ast.For) -> _Loop | None:
             return None
         slot, token = (n.id for n in names)
         classes = one_hot.keywords[0].value if one_hot.keywords else one_hot.args[1]
-        return _Loop(statement, statement.target.id, chosen.value.id, token, slot, one_hot.args[0], _without_mask_class(classes))
+        return _Loop(
+            statement, statement.target.id, chosen.value.id, token, slot, one_hot.args[0], _without_mask_class(classes)
+        )
     return None
 
 
@@ -89,7 +95,9 @@ def _rewritten(context: Context, block: list[ast.stmt], index: int, loop: _Loop)
     helpers = {loop.mask} | {n.id for n in loads([loop.statement.iter])}
     zeros = next((s.value for s in block[:index] if _assigns(s, {total})), None)
     kept = [s for s in block[:index] if not _assigns(s, helpers | {total})]
-    groups = assign("groups", call(context.use("moe", "group_by_expert"), loop.router, loop.num_experts), loop.statement)
+    groups = assign(
+        "groups", call(context.use("moe", "group_by_expert"), loop.router, loop.num_experts), loop.statement
+    )
     body = _Grouped(loop, total, zeros)
     inner = [new for s in loop.statement.body if (new := body.statement(s)) is not None]
     if inner:
@@ -98,7 +106,11 @@ def _rewritten(context: Context, block: list[ast.stmt], index: int, loop: _Loop)
 
 
 def _assigns(statement: ast.stmt, names: set[str]) -> bool:
-    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) and statement.targets[0].id in names
+    return (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and statement.targets[0].id in names
+    )
 
 
 def _accumulator(loop: _Loop) -> str:
@@ -118,9 +130,17 @@ class _Grouped(ast.NodeTransformer):
         expert = self.loop.expert
         if _assigns(node, {expert}) or (isinstance(node, ast.If) and expert in {n.id for n in loads([node.test])}):
             return None
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func).endswith("where"):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and ast.unparse(node.value.func).endswith("where")
+        ):
             return None
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == f"{self.total}.index_add_":
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and ast.unparse(node.value.func) == f"{self.total}.index_add_"
+        ):
             combined = call(attribute("groups", "combine"), self.visit(node.value.args[2]))
             return assign(self.total, _array(combined, node.value.func.value), node)
         return dress(self.visit(node), node)

@@ -179,4 +179,8 @@ def _contrary(left: ast.expr, right: ast.expr) -> bool:
     if not (isinstance(left, ast.Compare) and isinstance(right, ast.Compare)):
         return False
     operations = {type(left.ops[0]), type(right.ops[0])}
-    return operations == {ast.Is, ast.IsNot} and _same(left.left, right.left) and _same(left.comparators[0], right.comparators[0])
+    return (
+        operations == {ast.Is, ast.IsNot}
+        and _same(left.left, right.left)
+        and _same(left.comparators[0], right.comparators[0])
+    )

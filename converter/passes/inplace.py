@@ -25,7 +25,11 @@ class InPlace(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
-        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript) and self._is_array(node.targets[0].value):
+        if (
+            len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Subscript)
+            and self._is_array(node.targets[0].value)
+        ):
             return self._store(node, node.targets[0], "set", node.value)
         target = node.targets[0]
         if isinstance(target, ast.Attribute) and "config" in self.types.of(target.value):
@@ -34,7 +38,9 @@ class InPlace(ast.NodeTransformer):
 
     def _replace_field(self, node: ast.Assign, target: ast.Attribute) -> ast.stmt:
         """`config.x = v` becomes `config = config.replace(x=v)`: configurations are frozen."""
-        replaced = ast.Call(ast.Attribute(_load(target.value), "replace", ast.Load()), [], [ast.keyword(target.attr, node.value)])
+        replaced = ast.Call(
+            ast.Attribute(_load(target.value), "replace", ast.Load()), [], [ast.keyword(target.attr, node.value)]
+        )
         replaced.seen = {"kinds": ["config"]}
         return self._rebind(node, target.value, replaced)
 
@@ -53,7 +59,9 @@ class InPlace(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> Any:
         self.generic_visit(node)
         call = node.value
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _is_inplace_name(call.func.attr)):
+        if not (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _is_inplace_name(call.func.attr)
+        ):
             return node
         receiver = call.func.value
         if not self._is_array(receiver):
@@ -64,15 +72,23 @@ class InPlace(ast.NodeTransformer):
             value = self._functional(call, ast.Subscript(receiver.value, receiver.slice, ast.Load()))
             return self._store(node, receiver, "set", value)
         if not isinstance(receiver, ast.Name | ast.Attribute):
-            self.context.gap("CV130", node, ast.unparse(call.func), "writes into a temporary value", "assign the result")
+            self.context.gap(
+                "CV130", node, ast.unparse(call.func), "writes into a temporary value", "assign the result"
+            )
             return node
         return self._rebind(node, receiver, self._functional(call, receiver))
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        if ast.unparse(node.func) in ("copy.deepcopy", "copy.copy", "deepcopy") and "config" in self.types.of(node.args[0]):
+        if ast.unparse(node.func) in ("copy.deepcopy", "copy.copy", "deepcopy") and "config" in self.types.of(
+            node.args[0]
+        ):
             return node.args[0]
-        if isinstance(node.func, ast.Attribute) and _is_inplace_name(node.func.attr) and self._is_array(node.func.value):
+        if (
+            isinstance(node.func, ast.Attribute)
+            and _is_inplace_name(node.func.attr)
+            and self._is_array(node.func.value)
+        ):
             if isinstance(node.func.value, ast.Call):
                 return self._functional(node, node.func.value)
         return node
@@ -100,7 +116,9 @@ class InPlace(ast.NodeTransformer):
                 inner = ast.Subscript(base.value, base.slice, ast.Load())
                 at = ast.Subscript(ast.Attribute(inner, "at", ast.Load()), target.slice, ast.Load())
                 return self._store(node, base, "set", ast.Call(ast.Attribute(at, method, ast.Load()), [value], []))
-            self.context.gap("CV131", node, "torch.Tensor.__setitem__", "writes into a temporary view", "index the tensor once")
+            self.context.gap(
+                "CV131", node, "torch.Tensor.__setitem__", "writes into a temporary view", "index the tensor once"
+            )
             return node
         at = ast.Subscript(ast.Attribute(_load(base), "at", ast.Load()), target.slice, ast.Load())
         return self._rebind(node, base, ast.Call(ast.Attribute(at, method, ast.Load()), [value], []))
@@ -108,7 +126,11 @@ class InPlace(ast.NodeTransformer):
     def _rebind(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
         if isinstance(target, ast.Name):
             self._check_views(node, target.id)
-        name = ast.Name(target.id, ast.Store()) if isinstance(target, ast.Name) else ast.Attribute(target.value, target.attr, ast.Store())
+        name = (
+            ast.Name(target.id, ast.Store())
+            if isinstance(target, ast.Name)
+            else ast.Attribute(target.value, target.attr, ast.Store())
+        )
         if not hasattr(value, "seen") and hasattr(target, "seen"):
             value.seen, value.fact = target.seen, target.fact
         new = ast.Assign([name], value)
@@ -137,12 +159,20 @@ def _is_inplace_name(name: str) -> bool:
 
 
 def _load(node: ast.expr) -> ast.expr:
-    new = ast.Name(node.id, ast.Load()) if isinstance(node, ast.Name) else ast.Attribute(node.value, node.attr, ast.Load())
+    new = (
+        ast.Name(node.id, ast.Load())
+        if isinstance(node, ast.Name)
+        else ast.Attribute(node.value, node.attr, ast.Load())
+    )
     return copy_facts(new, node)
 
 
 def _loads(function: ast.FunctionDef) -> list[ast.Name]:
-    return [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and hasattr(n, "lineno")]
+    return [
+        n
+        for n in ast.walk(function)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and hasattr(n, "lineno")
+    ]
 
 
 def _is_view_of(value: ast.expr, name: str) -> bool:

@@ -6,6 +6,7 @@ call sites throw into `**kwargs` is dropped.
 
 import ast
 
+from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, callees
 
@@ -25,7 +26,10 @@ def _extra_parameters(context: Context, graph: CallGraph, functions: list[Functi
     """For each function with `**kwargs`, the names that both arrive in it and are read below it."""
     open_functions = [f for f in functions if f.node.args.kwarg]
     calls = {f.key: [(c, graph.targets(c, f.owner)) for c in _calls(f.node)] for f in functions}
-    needed: dict[tuple, set[str]] = {f.key: _read_directly(f) for f in open_functions}
+    dispatched = _dispatched(graph, functions)
+    needed: dict[tuple, set[str]] = {
+        f.key: _read_directly(f) | (tables.ATTENTION_KEYWORDS if f.key in dispatched else set()) for f in open_functions
+    }
     provided: dict[tuple, set[str]] = {f.key: set() for f in open_functions}
     changed = True
     while changed:
@@ -36,7 +40,11 @@ def _extra_parameters(context: Context, graph: CallGraph, functions: list[Functi
                 for target in targets:
                     explicit = {k.arg for k in call.keywords if k.arg}
                     if forwards and function.key in needed:
-                        wants = (set(_bindable(target)) | needed.get(target.key, set())) - explicit - _positional(call, target)
+                        wants = (
+                            (set(_bindable(target)) | needed.get(target.key, set()))
+                            - explicit
+                            - _positional(call, target)
+                        )
                         changed |= _grow(needed[function.key], wants)
                     if target.key in provided:
                         gives = explicit - set(target.parameters)
@@ -44,6 +52,18 @@ def _extra_parameters(context: Context, graph: CallGraph, functions: list[Functi
                             gives |= provided[function.key] - set(target.parameters)
                         changed |= _grow(provided[target.key], gives)
     return {f.key: sorted((needed[f.key] & provided[f.key]) - set(f.parameters)) for f in open_functions}
+
+
+def _dispatched(graph: CallGraph, functions: list[Function]) -> set[tuple]:
+    """Functions that stand in a dispatch table beside the support library's backends, so share their signature."""
+    found = set()
+    for function in functions:
+        for node in _calls(function.node):
+            if ast.unparse(node.func) == "get_attention" and isinstance(node.args[1], ast.Name):
+                qualified = function.owner.file.qualify(node.args[1].id)
+                target = graph.by_qualified.get(qualified) if qualified else None
+                found |= {Function(target, f).key for f in target.functions()} if target else set()
+    return found
 
 
 def _grow(into: set[str], names: set[str]) -> bool:
@@ -131,7 +151,9 @@ class _Rewrite(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
-    def _bound(self, node: ast.Call, targets: list[Function], keywords: list[ast.keyword], forwards: bool) -> list[ast.keyword]:
+    def _bound(
+        self, node: ast.Call, targets: list[Function], keywords: list[ast.keyword], forwards: bool
+    ) -> list[ast.keyword]:
         accepted: set[str] = set()
         open_ended = False
         for target in targets:

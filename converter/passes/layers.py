@@ -7,8 +7,10 @@ layer's index (`config.layer_types[i]`) is handed to the stack as a key: only la
 import ast
 
 from maxcode.converter import plumbing as tables
-from maxcode.converter.context import Context, Definition
+from maxcode.converter.context import Context, Definition, seen
 from maxcode.converter.nodes import assign, attribute, call, dotted, dress, loads, name, read_before_write, stored
+
+_RESIDUAL_AXES = ("activation_batch", "activation_length", "activation_embed")
 
 
 def stack_layers(context: Context, definition: Definition) -> None:
@@ -21,7 +23,7 @@ def stack_layers(context: Context, definition: Definition) -> None:
             for index, statement in enumerate(block):
                 loop = _loop_over(statement, stacks)
                 if loop is not None:
-                    rewritten = _rewritten(function, block, index, statement, *loop)
+                    rewritten = _rewritten(context, function, block, index, statement, *loop)
                     if rewritten is not None:
                         stacks[loop[0]]["scanned"] = True
                         block[index : index + 1] = rewritten
@@ -37,12 +39,20 @@ def _module_lists(definition: Definition) -> dict[str, dict]:
         if function.name != "__init__":
             continue
         for node in ast.walk(function):
-            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Attribute)):
+            if not (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and isinstance(node.targets[0], ast.Attribute)
+            ):
                 continue
             if not ast.unparse(node.value.func).endswith("ModuleList") or len(node.value.args) != 1:
                 continue
             made = node.value.args[0]
-            if not isinstance(made, ast.ListComp | ast.GeneratorExp) or len(made.generators) != 1 or made.generators[0].ifs:
+            if (
+                not isinstance(made, ast.ListComp | ast.GeneratorExp)
+                or len(made.generators) != 1
+                or made.generators[0].ifs
+            ):
                 continue
             generator = made.generators[0]
             simple = isinstance(generator.target, ast.Name) and isinstance(generator.iter, ast.Call)
@@ -85,7 +95,15 @@ def _loop_over(statement: ast.stmt, stacks: dict) -> tuple[str, str | None, str,
 
 
 def _rewritten(
-    function: ast.FunctionDef, block: list[ast.stmt], at: int, loop: ast.For, stack: str, index: str | None, layer: str, stop: ast.expr | None
+    context: Context,
+    function: ast.FunctionDef,
+    block: list[ast.stmt],
+    at: int,
+    loop: ast.For,
+    stack: str,
+    index: str | None,
+    layer: str,
+    stop: ast.expr | None,
 ) -> list[ast.stmt] | None:
     body = loop.body
     if any(isinstance(n, ast.Break | ast.Continue | ast.Return | ast.Yield) for s in body for n in ast.walk(s)):
@@ -99,7 +117,10 @@ def _rewritten(
     caches = [n for n in tables.CACHE_ARGUMENTS if n in {x.id for x in loads(body)}]
     value = name(carry[0]) if len(carry) == 1 else ast.Tuple([name(n) for n in carry], ast.Load())
     arguments = ast.arguments([], [ast.arg(n) for n in (index or "_", layer, *carry)], None, [], [], None, [])
-    step = ast.FunctionDef(f"{layer}_step", arguments, [*body, ast.Return(value)], [], None, type_params=[])
+    constraints = [_constrained(context, n) for n in carry if _is_sequence(body, n)]
+    step = ast.FunctionDef(
+        f"{layer}_step", arguments, [*body, *constraints, ast.Return(value)], [], None, type_params=[]
+    )
     dress(step, loop)
     run = call(attribute(attribute("self", stack), "run"), name(step.name), *(name(n) for n in carry))
     if caches:
@@ -112,6 +133,20 @@ def _rewritten(
     result = assign(carry, run)
     result.spaced = True
     return [step, result]
+
+
+def _is_sequence(body: list[ast.stmt], variable: str) -> bool:
+    """Whether a carried name was only ever a [batch, length, features] tensor."""
+    found = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == variable and seen(n)]
+    return bool(found) and all(
+        set(seen(n).get("kinds", ())) == {"tensor"} and seen(n).get("ndims") == [3] for n in found
+    )
+
+
+def _constrained(context: Context, variable: str) -> ast.stmt:
+    """`x = constrain(x, …)`: how the residual stream is divided over a mesh."""
+    axes = [ast.Constant(a) for a in _RESIDUAL_AXES]
+    return assign(variable, call(context.use("sharding", "constrain"), name(variable), *axes))
 
 
 def _following(function: ast.FunctionDef, loop: ast.For) -> list[ast.AST]:

@@ -36,7 +36,11 @@ def _rewritten(context: Context, types: Kinds, function: ast.FunctionDef, loop: 
     bound = stored(loop.body)
     early = read_before_write(loop.body)
     carry = [n for n in bound if n in early or n in after]
-    if not carry or any(n not in early for n in carry) or not all(types.names.get(n, frozenset()) & {"tensor", "param"} for n in carry):
+    if (
+        not carry
+        or any(n not in early for n in carry)
+        or not all(types.names.get(n, frozenset()) & {"tensor", "param"} for n in carry)
+    ):
         return None
     packed = ast.Tuple([name(n) for n in carry], ast.Load()) if len(carry) > 1 else name(carry[0])
     parameters = [ast.arg(index), ast.arg("carry" if len(carry) > 1 else carry[0])]
@@ -54,7 +58,9 @@ def _rewritten(context: Context, types: Kinds, function: ast.FunctionDef, loop: 
 
 
 def _bounds(loop: ast.For) -> tuple[ast.expr, ast.expr] | None:
-    if not (isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "range" and 1 <= len(loop.iter.args) <= 2):
+    if not (
+        isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "range" and 1 <= len(loop.iter.args) <= 2
+    ):
         return None
     low = loop.iter.args[0] if len(loop.iter.args) == 2 else ast.Constant(0)
     high = loop.iter.args[-1]

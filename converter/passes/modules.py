@@ -35,7 +35,9 @@ def convert_constructors(context: Context) -> None:
 def _tie_weights(context: Context, definition: Definition) -> None:
     """Turn the class attribute that names shared parameters into a statement at the end of the constructor."""
     node = definition.node
-    declared = next((s for s in node.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == tables.TIED_KEYS), None)
+    declared = next(
+        (s for s in node.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == tables.TIED_KEYS), None
+    )
     if declared is None:
         return
     node.body.remove(declared)
@@ -72,7 +74,9 @@ class _Needs:
         if constructor is None:
             base = self.graph.base(definition)
             self.keywords[key] = self.of(base) if base else ()
-        elif any(self._makes_parameters(definition, node) for node in ast.walk(constructor) if isinstance(node, ast.Call)):
+        elif any(
+            self._makes_parameters(definition, node) for node in ast.walk(constructor) if isinstance(node, ast.Call)
+        ):
             taken = {a.arg for a in (*constructor.args.args, *constructor.args.kwonlyargs)}
             self.keywords[key] = tuple(k for k in ("config", "rngs") if k not in taken)
         return self.keywords[key]
@@ -132,7 +136,9 @@ class Constructors(ast.NodeTransformer):
     def run(self) -> None:
         """Rewrite the method in place."""
         extra = self.needs.of(self.definition) if self.function.name == "__init__" else ()
-        self.function.body = [s for statement in self.function.body for s in self._statements(statement)] or [ast.Pass()]
+        self.function.body = [s for statement in self.function.body for s in self._statements(statement)] or [
+            ast.Pass()
+        ]
         for keyword in extra:
             self.function.args.kwonlyargs.append(ast.arg(keyword))
             self.function.args.kw_defaults.append(None)
@@ -148,7 +154,9 @@ class Constructors(ast.NodeTransformer):
         fields = [a.arg for a in self.function.args.args[1:]] + [a.arg for a in self.function.args.kwonlyargs]
         made = call("cls", **{f: dotted(f"config.{f}") for f in fields if f not in ("config", "rngs")})
         made.keywords += [ast.keyword("config", name("config")), ast.keyword("rngs", name("rngs"))]
-        method = ast.parse('@classmethod\ndef from_config(cls, config, *, rngs):\n    """Build with random weights."""').body[0]
+        method = ast.parse(
+            '@classmethod\ndef from_config(cls, config, *, rngs):\n    """Build with random weights."""'
+        ).body[0]
         method.body.append(ast.Return(made))
         method.spaced = True
         body = self.definition.node.body
@@ -162,14 +170,22 @@ class Constructors(ast.NodeTransformer):
         node = self.definition.node
         leaf = self.context.use("layers", "Leaf").id
         for attr in reversed(dict.fromkeys(self.leaves)):
-            node.body.insert(_after_docstring(node), ast.Assign([ast.Name(attr, ast.Store())], call(leaf), lineno=node.lineno))
-        dtype = ast.Assign([attribute("self", "dtype")], call(self.context.use("layers", "compute_dtype"), name("config")), lineno=0)
+            node.body.insert(
+                _after_docstring(node), ast.Assign([ast.Name(attr, ast.Store())], call(leaf), lineno=node.lineno)
+            )
+        dtype = ast.Assign(
+            [attribute("self", "dtype")], call(self.context.use("layers", "compute_dtype"), name("config")), lineno=0
+        )
         dtype.targets[0].ctx = ast.Store()
         self.function.body.insert(_after_super(self.function.body), dtype)
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
         target = node.targets[0]
-        if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self" and isinstance(node.value, ast.Call):
+        if (
+            isinstance(target, ast.Attribute)
+            and ast.unparse(target.value) == "self"
+            and isinstance(node.value, ast.Call)
+        ):
             qualified = class_name(self.definition, node.value)
             if qualified in _PARAMETER:
                 node.value = self._parameter(node.value)
@@ -212,10 +228,19 @@ class Constructors(ast.NodeTransformer):
         return node
 
     def _registered(self, node: ast.Expr, made: ast.Call) -> ast.stmt | None:
-        arguments = {**dict(zip(("name", "value", "persistent"), made.args, strict=False)), **{k.arg: k.value for k in made.keywords}}
+        arguments = {
+            **dict(zip(("name", "value", "persistent"), made.args, strict=False)),
+            **{k.arg: k.value for k in made.keywords},
+        }
         value = arguments.get("value", arguments.get("tensor", arguments.get("param")))
         if not isinstance(arguments["name"], ast.Constant) or value is None:
-            self.context.gap("CV120", node, "torch.nn.Module.register_buffer", "its name is computed", "register it by a literal name")
+            self.context.gap(
+                "CV120",
+                node,
+                "torch.nn.Module.register_buffer",
+                "its name is computed",
+                "register it by a literal name",
+            )
             return node
         attr = str(arguments["name"].value)
         target = ast.Attribute(name("self"), attr, ast.Store())
@@ -231,10 +256,17 @@ class Constructors(ast.NodeTransformer):
 
     def _parameter(self, node: ast.Call) -> ast.expr:
         value = node.args[0] if node.args else node.keywords[0].value
-        keywords = [ast.keyword("axes", _axes_tuple(self._parameter_axes(node, value))), ast.keyword("config", name("config"))]
+        keywords = [
+            ast.keyword("axes", _axes_tuple(self._parameter_axes(node, value))),
+            ast.keyword("config", name("config")),
+        ]
         if _is_unfilled(value) and _rank(node, value) != 1:
             shape = [a for a in value.args if not isinstance(a, ast.Starred)]
-            size = shape[0] if len(shape) == 1 and isinstance(shape[0], ast.Tuple | ast.List) else ast.Tuple(shape, ast.Load())
+            size = (
+                shape[0]
+                if len(shape) == 1 and isinstance(shape[0], ast.Tuple | ast.List)
+                else ast.Tuple(shape, ast.Load())
+            )
             value = typed(call(self.context.use("layers", "normal"), size, ast.Constant(0.02)), value)
             keywords.append(ast.keyword("rngs", name("rngs")))
         return typed(ast.Call(self.context.use("layers", "param"), [value], keywords), node)
@@ -259,7 +291,9 @@ class Constructors(ast.NodeTransformer):
         if isinstance(persistent, ast.Constant) and not persistent.value:
             return typed(call(self.context.use("layers", "constant"), self.visit(value)), node)
         if attr is None:
-            self.context.gap("CV121", node, "torch.nn.Buffer", "a persistent buffer is set under a computed name", "name it")
+            self.context.gap(
+                "CV121", node, "torch.nn.Buffer", "a persistent buffer is set under a computed name", "name it"
+            )
         else:
             self.leaves.append(attr)
         made = call(self.context.use("layers", "Buffer"), self.visit(value), config=name("config"))
@@ -308,7 +342,9 @@ class Constructors(ast.NodeTransformer):
             applied = apply_module(canonical, node.args, keywords)
         except NoRule as missing:
             self.context.gap("CV103", node, canonical, missing.reason, "add a module rule in converter/rules/modules/")
-            return call(self.context.use("gaps", "gap"), ast.Constant("CV103"), ast.Constant(f"{canonical}: {missing.reason}"))
+            return call(
+                self.context.use("gaps", "gap"), ast.Constant("CV103"), ast.Constant(f"{canonical}: {missing.reason}")
+            )
         self.context.imports |= applied.imports
         made = applied.expr
         if not isinstance(made, ast.Call):
@@ -326,7 +362,9 @@ class Constructors(ast.NodeTransformer):
     def _module_axes(self, canonical: str, node: ast.Call) -> tuple[str | None, ...]:
         named = {k.arg: k.value for k in node.keywords}
         if canonical == "torch.nn.Embedding":
-            return unique([axis_of(a, self.function) for a in _pick(node.args, named, ("num_embeddings", "embedding_dim"))])
+            return unique(
+                [axis_of(a, self.function) for a in _pick(node.args, named, ("num_embeddings", "embedding_dim"))]
+            )
         if canonical.endswith("Conv1D"):
             size_out, size_in = _pick(node.args, named, ("nf", "nx"))
             return unique([axis_of(size_in, self.function), axis_of(size_out, self.function)])
@@ -338,7 +376,11 @@ class Constructors(ast.NodeTransformer):
 
 
 def _pick(positional: list[ast.expr], named: dict, names: tuple[str, ...]) -> list[ast.expr]:
-    return [positional[i] if i < len(positional) else named[n] for i, n in enumerate(names) if i < len(positional) or n in named]
+    return [
+        positional[i] if i < len(positional) else named[n]
+        for i, n in enumerate(names)
+        if i < len(positional) or n in named
+    ]
 
 
 def _axes_tuple(axes: tuple[str | None, ...]) -> ast.expr:
@@ -382,12 +424,20 @@ def _all_bases(graph: CallGraph, definition: Definition) -> list[ast.expr]:
 
 def _after_docstring(node: ast.ClassDef) -> int:
     first = node.body[0] if node.body else None
-    return 1 if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str) else 0
+    return (
+        1
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+        else 0
+    )
 
 
 def _after_super(body: list[ast.stmt]) -> int:
     for index, statement in enumerate(body):
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and _is_super_init(statement.value):
+        if (
+            isinstance(statement, ast.Expr)
+            and isinstance(statement.value, ast.Call)
+            and _is_super_init(statement.value)
+        ):
             return index + 1
     first = body[0] if body else None
     return 1 if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else 0
@@ -423,5 +473,3 @@ def support_module(cls: str) -> str | None:
     """The support module that defines a class."""
     entry = _support_classes().get(cls)
     return entry[0] if entry else None
-
-

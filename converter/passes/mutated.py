@@ -55,7 +55,13 @@ def _rebound_before(function: Function, target: ast.Name) -> bool:
 
 
 def _take_back(
-    context: Context, graph: CallGraph, function: Function, written: dict, needed: set, block: list[ast.stmt], index: int
+    context: Context,
+    graph: CallGraph,
+    function: Function,
+    written: dict,
+    needed: set,
+    block: list[ast.stmt],
+    index: int,
 ) -> None:
     statement = block[index]
     targets = [t for t in graph.targets(statement.value, function.owner) if written.get(t.key)]
@@ -68,7 +74,10 @@ def _take_back(
         return
     needed.add(target.key)
     result = statement.targets[0]
-    block[index] = dress(ast.Assign([ast.Tuple([result, *(ast.Name(n, ast.Store()) for n in names)], ast.Store())], statement.value), statement)
+    block[index] = dress(
+        ast.Assign([ast.Tuple([result, *(ast.Name(n, ast.Store()) for n in names)], ast.Store())], statement.value),
+        statement,
+    )
     for put in reversed([s for n in names if (s := _put_back(function, n)) is not None]):
         block.insert(index + 1, put)
 
@@ -83,13 +92,19 @@ def _argument(node: ast.Call, target: Function, parameter: str) -> ast.expr | No
 
 def _is_read_later(function: Function, variable: str, statement: ast.stmt) -> bool:
     return _getter(function, variable) is not None or any(
-        n.id == variable and n.lineno > (statement.end_lineno or 0) for n in loads([function.node]) if hasattr(n, "lineno")
+        n.id == variable and n.lineno > (statement.end_lineno or 0)
+        for n in loads([function.node])
+        if hasattr(n, "lineno")
     )
 
 
 def _getter(function: Function, variable: str) -> ast.Call | None:
     for node in ast.walk(function.node):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute)
+        ):
             if ast.unparse(node.targets[0]) == variable and node.value.func.attr in _GETTERS:
                 return node.value
     return None
@@ -108,5 +123,3 @@ def _return_too(function: Function, parameters: list[str]) -> None:
     for node in ast.walk(function.node):
         if isinstance(node, ast.Return):
             node.value = ast.Tuple([node.value or ast.Constant(None), *(name(p) for p in parameters)], ast.Load())
-
-

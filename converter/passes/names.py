@@ -30,7 +30,9 @@ class Names:
             if not hasattr(builtins, child.id) and not self._is_local(child.id):
                 qualified = self.definition.file.qualify(child.id) or child.id
                 if not qualified.startswith("torch"):
-                    self.context.gap("CV104", child, qualified, "no rule says what this name is in JAX", "add it to plumbing.py")
+                    self.context.gap(
+                        "CV104", child, qualified, "no rule says what this name is in JAX", "add it to plumbing.py"
+                    )
                 else:
                     self.context.gap("CV105", child, qualified, "is used in a way that no rule converts", "")
 

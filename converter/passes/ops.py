@@ -11,7 +11,9 @@ from maxcode.converter.rule import Applied, NoRule, apply_attribute, apply_metho
 from maxcode.converter.rules import constants
 
 _PLAIN_TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "ndim", "at", "size", "itemsize", "nbytes"})
-_DEVICE_KEYWORDS = frozenset({"device", "pin_memory", "non_blocking", "requires_grad", "memory_format", "layout", "generator"})
+_DEVICE_KEYWORDS = frozenset(
+    {"device", "pin_memory", "non_blocking", "requires_grad", "memory_format", "layout", "generator"}
+)
 # Tensor methods that draw: (what they draw, argument names, torch's defaults).
 _DRAWS = {
     "torch.Tensor.uniform": ("uniform", ("from", "to"), (0.0, 1.0)),
@@ -57,7 +59,11 @@ class Ops(ast.NodeTransformer):
 
     def _reads_tensor_of_module(self, node: ast.Call) -> bool:
         owner = node.args[0]
-        return self.types.is_tensor(node) and isinstance(owner, ast.Name) and (owner.id == "self" or "module" in kinds(owner))
+        return (
+            self.types.is_tensor(node)
+            and isinstance(owner, ast.Name)
+            and (owner.id == "self" or "module" in kinds(owner))
+        )
 
     def _callee(self, node: ast.Call) -> str | None:
         found = {registry.canonical(c) for c in callees(node)}
@@ -74,7 +80,9 @@ class Ops(ast.NodeTransformer):
         """Qualified torch name of a dotted expression, by the file's imports."""
         text = ast.unparse(function)
         root, _, rest = text.partition(".")
-        if root in self.local or not all(isinstance(n, ast.Attribute | ast.Name | ast.expr_context) for n in ast.walk(function)):
+        if root in self.local or not all(
+            isinstance(n, ast.Attribute | ast.Name | ast.expr_context) for n in ast.walk(function)
+        ):
             return None
         qualified = self.definition.file.imports.get(root)
         if qualified is None or not (qualified + ".").startswith("torch."):
@@ -113,7 +121,9 @@ class Ops(ast.NodeTransformer):
         if receiver is None:
             return None
         names = dict(zip(_DRAWS[qualified][1], arguments, strict=False)) | keywords
-        low, high = (names.get(n, ast.Constant(d)) for n, d in zip(_DRAWS[qualified][1], _DRAWS[qualified][2], strict=True))
+        low, high = (
+            names.get(n, ast.Constant(d)) for n, d in zip(_DRAWS[qualified][1], _DRAWS[qualified][2], strict=True)
+        )
         self.context.imports.add("import jax")
         shape = attribute(receiver, "shape")
         key = call("rngs.params")
@@ -180,7 +190,11 @@ class Ops(ast.NodeTransformer):
         return False
 
     def _is_tensor_attribute(self, node: ast.Attribute) -> bool:
-        return node.attr not in _PLAIN_TENSOR_ATTRIBUTES and bool(self.types.of(node.value)) and self.types.is_tensor(node.value)
+        return (
+            node.attr not in _PLAIN_TENSOR_ATTRIBUTES
+            and bool(self.types.of(node.value))
+            and self.types.is_tensor(node.value)
+        )
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if isinstance(node.ctx, ast.Load) and node.id in self.definition.file.imports and node.id not in self.local:
@@ -222,5 +236,3 @@ def _is_isinstance_tensor(node: ast.Call) -> bool:
         and len(node.args) == 2
         and ast.unparse(node.args[1]) in ("torch.Tensor", "Tensor", "torch.LongTensor")
     )
-
-

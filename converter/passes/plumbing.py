@@ -57,7 +57,9 @@ class Plumbing(ast.NodeTransformer):
             return False
         if tables.last(name) in tables.SUPPORT:
             return True
-        self.context.gap("CV110", decorator, name, "no rule says what this decorator does to the function", "add it to plumbing.py")
+        self.context.gap(
+            "CV110", decorator, name, "no rule says what this decorator does to the function", "add it to plumbing.py"
+        )
         return False
 
     def visit_Expr(self, node: ast.Expr) -> Any:
@@ -97,7 +99,9 @@ class Plumbing(ast.NodeTransformer):
         return None
 
     def visit_With(self, node: ast.With) -> Any:
-        names = [tables.last(ast.unparse(i.context_expr.func)) for i in node.items if isinstance(i.context_expr, ast.Call)]
+        names = [
+            tables.last(ast.unparse(i.context_expr.func)) for i in node.items if isinstance(i.context_expr, ast.Call)
+        ]
         self.generic_visit(node)
         if len(names) == len(node.items) and all(n in tables.DROPPED_CONTEXTS for n in names):
             return node.body

@@ -52,5 +52,9 @@ class _Reads(ast.NodeTransformer):
 def _ends_with_buffer(node: ast.expr) -> bool:
     if isinstance(node, ast.JoinedStr):
         last = node.values[-1]
-        return isinstance(last, ast.Constant) and str(last.value).endswith(f"_{_BUFFER}") and "original" not in str(last.value)
+        return (
+            isinstance(last, ast.Constant)
+            and str(last.value).endswith(f"_{_BUFFER}")
+            and "original" not in str(last.value)
+        )
     return isinstance(node, ast.Constant) and str(node.value) == _BUFFER

@@ -47,16 +47,32 @@ class Signature(ast.NodeTransformer):
         if self.context.definition(qualified) is not None or not isinstance(base, ast.Name):
             return base
         new = self.names.resolve(qualified, root) if root in self.definition.file.imports else None
-        return ast.Name(new, ast.Load()) if new else base if root == text and new is None and self._is_known(root) else None
+        return (
+            ast.Name(new, ast.Load())
+            if new
+            else base
+            if root == text and new is None and self._is_known(root)
+            else None
+        )
 
     def _is_known(self, name: str) -> bool:
-        return any(name in names for names in self.context.support.values()) or name in {d.name for d in self.context.definitions}
+        return any(name in names for names in self.context.support.values()) or name in {
+            d.name for d in self.context.definitions
+        }
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         if node.name == "forward" and self.is_module:
             node.name = "__call__"
+            if self.definition.qualified == self.context.entry:
+                node.decorator_list.insert(0, self.context.use("settings", "at_config_settings"))
         node.returns = self._annotation(node.returns)
-        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg):
+        for argument in (
+            *node.args.posonlyargs,
+            *node.args.args,
+            *node.args.kwonlyargs,
+            node.args.vararg,
+            node.args.kwarg,
+        ):
             if argument is not None:
                 argument.annotation = self._annotation(argument.annotation)
         for argument in node.args.kwonlyargs:
@@ -89,7 +105,9 @@ class Signature(ast.NodeTransformer):
         if node is None:
             return None
         converted = _Annotation(self).visit(ast.parse(ast.unparse(node), mode="eval").body)
-        return None if converted is None or any(getattr(n, "dropped", False) for n in ast.walk(converted)) else converted
+        return (
+            None if converted is None or any(getattr(n, "dropped", False) for n in ast.walk(converted)) else converted
+        )
 
 
 class _Annotation(ast.NodeTransformer):

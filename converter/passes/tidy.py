@@ -2,7 +2,20 @@
 
 import ast
 
-_PURE = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.Tuple, ast.List, ast.IfExp, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Dict)
+_PURE = (
+    ast.Name,
+    ast.Attribute,
+    ast.Constant,
+    ast.Subscript,
+    ast.Tuple,
+    ast.List,
+    ast.IfExp,
+    ast.Compare,
+    ast.BoolOp,
+    ast.UnaryOp,
+    ast.BinOp,
+    ast.Dict,
+)
 
 
 def remove_unused(function: ast.FunctionDef) -> bool:

@@ -6,7 +6,7 @@ are cast to the compute dtype; inputs are used as they come, so that a wrong dty
 
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp

@@ -14,6 +14,7 @@ from jax.lax import RaggedDotDimensionNumbers
 from jaxtyping import Array, Bool, Float, Int
 
 from .grouped import Blocks, blocked_product, cut_into_blocks
+from .settings import experts_backend
 
 BACKENDS = ("ragged", "blocked", "dense")
 
@@ -78,7 +79,9 @@ class ExpertGroups:
         return jnp.where(self.valid[:, None], chosen, 0)
 
 
-def group_by_expert(top_k_index: Int[Array, "*tokens k"], num_experts: int, *, backend: str = "auto") -> ExpertGroups:
+def group_by_expert(
+    top_k_index: Int[Array, "*tokens k"], num_experts: int, *, backend: str | None = None
+) -> ExpertGroups:
     """Sort the router's choices by expert.
 
     Args:
@@ -92,6 +95,7 @@ def group_by_expert(top_k_index: Int[Array, "*tokens k"], num_experts: int, *, b
     Raises:
         ValueError: for an unknown backend.
     """
+    backend = experts_backend.get() if backend is None else backend
     if backend == "auto":
         backend = "blocked" if jax.default_backend() == "cpu" else "ragged"
     if backend not in BACKENDS:

@@ -9,6 +9,7 @@ out.logits, out["logits"], out[0], out.keys(), out.to_tuple()    # fields that a
 """
 
 import dataclasses
+import inspect
 from collections.abc import Iterator
 from typing import Any, TypeVar, dataclass_transform
 
@@ -64,7 +65,7 @@ class _Record:
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def output_record(cls: type[T]) -> type[T]:
     """Make a class of annotated fields a record: a dataclass and pytree; fields without a default get None."""
-    for name in cls.__dict__.get("__annotations__", {}):
+    for name in inspect.get_annotations(cls):
         if not hasattr(cls, name):
             setattr(cls, name, None)
     bases = () if issubclass(cls, _Record) else (_Record,)

@@ -5,7 +5,7 @@ Each function takes `(config, seq_len=None, layer_type=None)` and returns the in
 on the host with correct rounding and concrete under any transformation, so that they can be model constants.
 
 Sources of the formulas: linear (position interpolation, Chen et al., 2023), dynamic (NTK-aware scaling, 2023), yarn
-(Peng et al., 2023), longrope (Ding et al., 2024), llama3 (Llama 3.1 report, 2024), proportional (a rotated share of
+(Peng et al., 2023), longrope (Ding et al., 2024), banded (long wavelengths only, 2024), proportional (a rotated share of
 the head, zeros for the rest).
 """
 
@@ -134,7 +134,7 @@ def longrope_frequencies(config: Any, seq_len: int | None = None, layer_type: st
     return 1.0 / (np.asarray(factors, dtype=float32) * rope["rope_theta"] ** _exponents(dim)), scaling
 
 
-def llama3_frequencies(config: Any, seq_len: int | None = None, layer_type: str | None = None) -> RopeParameters:
+def banded_frequencies(config: Any, seq_len: int | None = None, layer_type: str | None = None) -> RopeParameters:
     """Long wavelengths divided by `factor`, short ones kept, a smooth blend between them."""
     inv_freq, scaling = default_frequencies(config, seq_len, layer_type)
     rope = _select(config, layer_type)[1]
@@ -147,15 +147,30 @@ def llama3_frequencies(config: Any, seq_len: int | None = None, layer_type: str 
     return np.where(is_long, inv_freq / factor, np.where(is_short, inv_freq, blended)), scaling
 
 
-ROPE_INIT_FUNCTIONS: dict[str, Callable[..., RopeParameters]] = {
-    "default": default_frequencies,
-    "linear": linear_frequencies,
-    "dynamic": dynamic_frequencies,
-    "yarn": yarn_frequencies,
-    "longrope": longrope_frequencies,
-    "llama3": llama3_frequencies,
-    "proportional": proportional_frequencies,
-}
+class RopeInitFunctions(dict[str, Callable[..., RopeParameters]]):
+    """Rope types by name; one without an entry is told by its parameters, as types are named after their first model."""
+
+    def __missing__(self, rope_type: str) -> Callable[..., RopeParameters]:
+        def by_parameters(config: Any, seq_len: int | None = None, layer_type: str | None = None) -> RopeParameters:
+            rope = _select(config, layer_type)[1]
+            if "low_freq_factor" in rope and "high_freq_factor" in rope:
+                return banded_frequencies(config, seq_len, layer_type)
+            known = sorted(self)
+            raise ValueError(f"rope_type is {rope_type!r} with parameters {sorted(rope)}; expected one of {known}")
+
+        return by_parameters
+
+
+ROPE_INIT_FUNCTIONS = RopeInitFunctions(
+    {
+        "default": default_frequencies,
+        "linear": linear_frequencies,
+        "dynamic": dynamic_frequencies,
+        "yarn": yarn_frequencies,
+        "longrope": longrope_frequencies,
+        "proportional": proportional_frequencies,
+    }
+)
 
 
 def update_frequencies(

@@ -9,10 +9,16 @@ _REQUIRED = {
     "dynamic": ("factor",),
     "yarn": ("factor", "original_max_position_embeddings"),
     "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
-    "llama3": ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "rope_theta"),
     "proportional": ("rope_theta",),
 }
-_WITH_ORIGINAL_LENGTH = tuple(name for name, keys in _REQUIRED.items() if "original_max_position_embeddings" in keys)
+# A type that scales long wavelengths only; told by its parameters, as it goes by the name of its first model.
+_BANDED = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "rope_theta")
+
+
+def _required(entry: dict[str, Any]) -> tuple[str, ...]:
+    """Parameters that an entry's rope type cannot do without."""
+    is_banded = "low_freq_factor" in entry or "high_freq_factor" in entry
+    return _BANDED if is_banded else _REQUIRED.get(entry["rope_type"], ())
 
 
 class RopeConfig:
@@ -65,9 +71,9 @@ class RopeConfig:
             entry["rope_type"] = self.default_rope_type
 
     def _set_original_length(self: Any, entry: dict[str, Any], *, is_shared: bool) -> None:
-        if entry["rope_type"] not in _WITH_ORIGINAL_LENGTH:
-            return
         name = "original_max_position_embeddings"
+        if name not in _required(entry):
+            return
         if is_shared and hasattr(self, name):  # a field of its own wins over the entry
             entry[name] = getattr(self, name)
         else:
@@ -83,5 +89,5 @@ class RopeConfig:
             if entry is None:
                 continue
             kind = entry.setdefault("rope_type", entry.get("type", "default"))
-            if missing := [name for name in _REQUIRED.get(kind, ()) if name not in entry]:
+            if missing := [name for name in _required(entry) if name not in entry]:
                 raise KeyError(f"rope_parameters of type {kind!r} lack {', '.join(missing)}: {dict(entry)}")

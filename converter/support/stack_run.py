@@ -24,7 +24,7 @@ REMAT_POLICIES = {
 }
 
 
-class _CarryChanged(Exception):
+class _CarryChangedError(Exception):
     """The carry leaves a period with another structure, shape or dtype than it entered with."""
 
 
@@ -96,7 +96,7 @@ class Run:
         collected = len(self.extras)
         try:
             return self._scan(segment, carry), end
-        except _CarryChanged:
+        except _CarryChangedError:
             # For example a position bias that the first layer makes: from the second period on the carry may be stable.
             pass
         except LayerIndexUsed as error:
@@ -175,7 +175,7 @@ class Run:
                 extras.append(extra)
                 changed.append(new)
             if not _same_kind(entered, carry):
-                raise _CarryChanged
+                raise _CarryChangedError
             return (jax.tree.map(_strong, carry), opened), (extras, changed)
 
         if self.remat is not None:
@@ -217,16 +217,14 @@ class _Body:
 class _Stored:
     """The stacked variables of a segment, as scan inputs or read by index.
 
-    Scanned inputs are what gradients want. A segment that is only a part of the stack would have to be copied out
-    first, which costs a decoding step more than its products: with a cache the whole stack is read by index.
+    Scanned inputs are what gradients want. Where they are only a part of the stack, or periods are joined, they have to
+    be copied first, which costs a decoding step more than its products: with a cache the stack is read by index.
     """
 
     def __init__(self, stack: "LayerStack", segment: _Segment, by_index: bool):
-        self.stack, self.segment = stack, segment
-        whole = segment.first == 0 and segment.joined * segment.count == stack.plan.repeats
-        self.by_index = by_index and not whole
+        self.stack, self.segment, self.by_index = stack, segment, by_index
         self.variables = [variables(template) for template in stack.periods]
-        self.scanned = None if self.by_index else [[self._cut(v) for v in found] for found in self.variables]
+        self.scanned = None if by_index else [[self._cut(v) for v in found] for found in self.variables]
 
     def layer(self, position: int) -> nnx.Module:
         """The stacked template of a position."""
@@ -236,7 +234,7 @@ class _Stored:
         """The values of the layer at `position` of the scanned period `t`."""
         join, home = divmod(position, self.stack.plan.period)
         if not self.by_index:
-            return [leaf[join] for leaf in slices[home]]
+            return slices[home] if self.segment.joined == 1 else [leaf[join] for leaf in slices[home]]
         index = self.segment.first + t * self.segment.joined + join
         read = lax.dynamic_index_in_dim
         return [read(v.get_raw_value(), index, keepdims=False) for v in self.variables[home]]
@@ -253,8 +251,11 @@ class _Stored:
 
     def _cut(self, variable: nnx.Variable) -> Array:
         raw, part = variable.get_raw_value(), self.segment
-        raw = raw[part.first : part.first + part.joined * part.count]
-        return raw.reshape(part.count, part.joined, *raw.shape[1:])
+        stop = part.first + part.joined * part.count
+        if (part.first, stop) != (0, raw.shape[0]):
+            raw = raw[part.first : stop]
+        # Reshaping makes XLA copy the whole stack: only where it must.
+        return raw if part.joined == 1 else raw.reshape(part.count, part.joined, *raw.shape[1:])
 
 
 def _bound(cache: Any, opened: Any, position: int, t: Array) -> Any:

@@ -1,7 +1,7 @@
 """Decompositions and solvers."""
 
-import jax.numpy as jnp
 import jax
+import jax.numpy as jnp
 
 from maxcode.converter.arguments import is_true
 from maxcode.converter.rule import op
