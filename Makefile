@@ -56,7 +56,7 @@ lint: setup lint-imports types ## ruff, import direction, types
 	$(VENV)/bin/ruff format --check .
 
 lint-imports: typetree
-	PYTHONPATH=build/typecheck $(VENV)/bin/lint-imports --no-cache
+	cd build/typecheck && PYTHONPATH=. ../../$(VENV)/bin/lint-imports --no-cache ../../pyproject.toml
 
 types: typetree
 	$(VENV)/bin/pyright

@@ -227,7 +227,9 @@ def generate(
     package: PackageFolder,
     prompt: Annotated[str, typer.Argument(help="the text to continue or answer")],
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "-n", min=1)] = 64,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 is greedy")] = 0.0,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0.0, help="0 is greedy", show_default="the model's own")
+    ] = None,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1)] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0)] = None,
     chat: Annotated[

@@ -1,6 +1,7 @@
 """Results as people read them in a terminal."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -35,7 +36,7 @@ def show_record(record: Record) -> None:
     status = record["status"]
     headline = Text.assemble((status, _STATUS_STYLE.get(status, "bold yellow")), f" · {_MEANING[status]}")
     lines = [headline, Text(f"{record['target']} → {record['output']}") if record["output"] else Text(record["target"])]
-    if record["output"] and record["checks"]:
+    if record["output"] and (Path(record["output"]) / "report" / "index.html").is_file():
         lines.append(Text(f"report: {record['output']}/report/index.html", style="dim"))
     if spent:
         lines.append(Text(f"{clock(spent)}", style="dim"))
@@ -108,11 +109,10 @@ def show_plan(record: Record) -> None:
 
 
 def show_generation(record: Record) -> None:
-    """The text on stdout, the speed below it."""
+    """The text on stdout, the speed on stderr."""
     answer = record["generation"]
     Console(markup=False, highlight=False).print(Text(answer["text"]))
     decode = (answer.get("seconds") or {}).get("decode")
     if decode:
-        Console(stderr=True, markup=False, highlight=False).print(
-            Text(f"{len(answer['tokens']) / decode:.1f} tokens/s", style="dim")
-        )
+        speed = f"{len(answer['tokens']) / decode:.1f} tokens/s"
+        Console(stderr=True, markup=False, highlight=False).print(Text(speed, style="dim"))

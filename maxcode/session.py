@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from maxcode.errors import Exit, InternalError, MaxCodeError, is_no_space, no_space
 from maxcode.progress import Progress
@@ -65,7 +66,7 @@ def _run_app(arguments: list[str]) -> int:
     from maxcode.commands import app
 
     # typer does not name its base error publicly, and where it lives depends on the release.
-    usage_error = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+    usage_error: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
     try:
         status = typer.main.get_command(app).main(arguments, prog_name="maxcode", standalone_mode=False)
     except typer.Abort:

@@ -140,11 +140,8 @@ def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path, hf_folder, stage, 
 
 def processes_with(token: str) -> list[int]:
     """Running processes that have a word on their command line."""
-    found = []
-    for process in psutil.process_iter(["pid", "cmdline", "status"]):
-        if token in (process.info["cmdline"] or []) and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process.info["pid"])
-    return found
+    running = (p.info for p in psutil.process_iter(["pid", "cmdline", "status"]))
+    return [p["pid"] for p in running if token in (p["cmdline"] or []) and p["status"] != psutil.STATUS_ZOMBIE]
 
 
 def wait_for(condition) -> bool:
