@@ -9,6 +9,7 @@ rewritten after each check, so that a crash costs one check only.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -37,6 +38,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--options", default="{}", help="JSON object of options of the checks")
     parser.add_argument("--oracle-command", help="JSON list: the command that starts the oracle's `serve`")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds for one group of checks")
+    parser.add_argument("--stop-at-failure", action="store_true", help="leave out what follows a failed check")
     parser.add_argument("--group", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -58,14 +60,19 @@ def run_groups(options: argparse.Namespace) -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.unlink(missing_ok=True)
     for group, members in groups.items():
-        while members:
+        while members and not stopped(options):
             ended = _start(options, group, members)
             done = {record["name"] for record in load_results(options.out)["checks"]}
             left = [name for name in members if name not in done]
-            if left:
+            if left and not stopped(options):
                 save_result(options.out, Check(left[0], "fail", scale=options.scale, detail=ended), 0.0)
             members = left[1:]
     return 0
+
+
+def stopped(options: argparse.Namespace) -> bool:
+    """Whether a failed check ends the run."""
+    return options.stop_at_failure and any(c["status"] == "fail" for c in load_results(options.out)["checks"])
 
 
 def _start(options: argparse.Namespace, group: str, members: list[str]) -> str:
@@ -74,6 +81,7 @@ def _start(options: argparse.Namespace, group: str, members: list[str]) -> str:
     for name in ("package", "oracle", "source", "weights", "out", "scale", "options", "oracle_command"):
         if (value := getattr(options, name)) not in (None, ""):
             command += ["--" + name.replace("_", "-"), str(value)]
+    command += ["--stop-at-failure"] if options.stop_at_failure else []
     environment = {**os.environ, **ENVIRONMENT, **GROUP_ENVIRONMENT[group]}
     try:
         status = subprocess.run(command, env=environment, timeout=options.timeout, check=False).returncode
@@ -98,6 +106,8 @@ def run_group(options: argparse.Namespace) -> int:
         result = run_check(name, context) if error is None else failure(name, error, options.package)
         result = Check(result.name, result.status, result.value, result.limit, options.scale, result.detail)
         save_result(options.out, result, time.perf_counter() - start)
+        if stopped(options):
+            break
     return 0
 
 
@@ -146,6 +156,13 @@ def failure(name: str, error: BaseException, package: Path) -> Check:
         frame = frame.tb_next
     text = " ".join(str(error).split())
     return Check(name, "fail", detail=f"{where}{type(error).__name__}: {text[:1500]}")
+
+
+def last_error(stderr: str) -> str:
+    """The line of a traceback that names the exception, else the last line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt|Failure)\b", line)]
+    return (named or lines or ["no message"])[-1][:500]
 
 
 def load_results(path: Path) -> dict[str, Any]:

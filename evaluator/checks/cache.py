@@ -46,7 +46,8 @@ def cache(context: Context) -> Check:
     outcome, traces = _stepwise(context, case, model)
     equal, tokens = _greedy(context, case, model)
     ok = equal == tokens and traces <= 2
-    detail = f"{case.record['length']} + {case.record['steps']} positions, worst {outcome}; {equal} of {tokens} greedy tokens equal"
+    detail = f"{case.record['length']} + {case.record['steps']} positions, worst {outcome}"
+    detail += f"; {equal} of {tokens} greedy tokens equal"
     detail += "" if traces <= 2 else f"; {traces} traces, expected one of the prefill and one of a step"
     generated, said = _package_generate(context, case, model)
     return Check.of("cache", outcome.worst.error, tolerance.EXACT, detail + said, ok=ok and generated)

@@ -51,7 +51,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """`group` decides the process: "x64" (lifted to float64), "plain" (as users run), "timing" (alone on the machine)."""
+    """`group` decides the process: "x64" (lifted to float64), "plain" (as users run), "timing" (alone)."""
 
     name: str
     function: Callable[[Context], Check]
@@ -59,15 +59,13 @@ class Entry:
     cheap: bool  # worth running on every seeded fault
 
 
-def check(
-    name: str, *, group: str, cheap: bool = False
-) -> Callable[[Callable[[Context], Check]], Callable[[Context], Check]]:
+def check(name: str, *, group: str, cheap: bool = False) -> Callable[[Function], Function]:
     """Register a check function under `name`."""
 
     def register(function: Function) -> Function:
         if name in REGISTRY:
             raise ValueError(
-                f"check {name!r} is defined twice: {REGISTRY[name].function.__module__}, {function.__module__}"
+                f"check {name!r}: {REGISTRY[name].function.__module__} and {function.__module__} define it"
             )
         REGISTRY[name] = Entry(name, function, group, cheap)
         return function

@@ -15,6 +15,7 @@ from maxcode.evaluator.checks.outputs import compare_outputs
 from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.package import Runner, cast_floats
 from maxcode.evaluator.verdict import Check
+from maxcode.evaluator.worker import last_error
 
 DEVICES = 8
 
@@ -54,7 +55,7 @@ def run_sharded(context: Context, scenario: str) -> tuple[bool, str]:
     environment = {**os.environ, "XLA_FLAGS": flags.strip(), "JAX_ENABLE_X64": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800, check=False)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        last = last_error(done.stderr)
         return False, f"sharded run ended with status {done.returncode}: {last}"
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     ok = result["error"] <= tolerance.SCAN and result["sharded"] > 0

@@ -14,6 +14,7 @@ from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.package import cast_floats
 from maxcode.evaluator.peer import to_tree
 from maxcode.evaluator.verdict import Check
+from maxcode.evaluator.worker import last_error
 
 
 @check("standalone", group="plain")
@@ -38,9 +39,10 @@ def standalone(context: Context) -> Check:
             command, env=environment, cwd=folder, capture_output=True, text=True, timeout=1800, check=False
         )
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        last = last_error(done.stderr)
         return Check("standalone", "fail", detail=last)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     ok = not found["loaded"] and found["outputs"] > 0 and found["finite"]
-    detail = f"{found['outputs']} outputs, finite: {found['finite']}; loaded although blocked: {found['loaded'] or 'nothing'}"
+    loaded = ", ".join(found["loaded"]) or "nothing"
+    detail = f"{found['outputs']} outputs, finite: {found['finite']}; loaded although blocked: {loaded}"
     return Check("standalone", "pass" if ok else "fail", detail=detail)
