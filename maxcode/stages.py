@@ -213,11 +213,14 @@ def generate(package: Path, request: dict[str, Any], progress: Progress, *, unsa
     """Text from a package by its own `python -m <pkg>.generate`: {"text", "tokens", "prompt_tokens", "seconds"}.
 
     Raises:
-      MaxCodeError: the package has no generate.py (its model writes no text).
+      MaxCodeError: the package has no generate.py (its model writes no text), or no tokenizer.
     """
     name = next((path.parent.name for path in sorted(package.glob("*/generate.py"))), None)
     if name is None:
         raise MaxCodeError(str(package), "no generate.py in the package", "a model with logits over a vocabulary")
+    if not (package / "tokenizer.json").is_file():
+        do = "convert a target with a tokenizer; token ids work without, see generate.py"
+        raise MaxCodeError(str(package), "no tokenizer.json in it", "a package with a tokenizer", do)
     arguments = [f"--{key.replace('_', '-')}={value}" for key, value in request.items() if value is not None]
     command = python_module(f"{name}.generate", *arguments, "--json")
     cache = cache_folder()
