@@ -22,7 +22,7 @@ DTYPE_NAMES = frozenset(
 )
 
 
-class Unbindable(TypeError):
+class Unbindable(TypeError):  # noqa: N818 - says what the call is, not that we erred
     """The call's arguments do not fit the rule's signature."""
 
 
@@ -119,7 +119,7 @@ def is_sequence(node: Node) -> bool:
 
 
 def is_dtype(node: Node) -> bool:
-    """Whether the argument is a dtype: by fact, or by its spelling (`torch.float32`, `jnp.int8`, `float32`, `x.dtype`)."""
+    """Whether the argument is a dtype, by fact or spelling (`torch.float32`, `jnp.int8`, `float32`, `x.dtype`)."""
     if fact(node).kind != "unknown":
         return fact(node).kind == "dtype"
     if isinstance(node, ast.Attribute):

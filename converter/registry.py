@@ -36,12 +36,12 @@ _PREFIXES = (
 )
 
 
-class DuplicateRule(ValueError):
+class DuplicateRule(ValueError):  # noqa: N818 - named in the interfaces' words
     """Two entries that the look-up or the emitted helper module could not tell apart."""
 
 
 def canonical(name: str) -> str:
-    """Return the public dotted name for a name as Python reports it ("torch._C._nn.gelu" -> "torch.nn.functional.gelu")."""
+    """Return the public name for one as Python reports it ("torch._C._nn.gelu" -> "torch.nn.functional.gelu")."""
     for private, public in _PREFIXES:
         if name.startswith(private):
             return public + name.removeprefix(private)

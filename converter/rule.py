@@ -24,7 +24,7 @@ Predicate = Callable[..., bool]
 OPS_IMPORT = "from . import ops"
 
 
-class NoRule(Exception):
+class NoRule(Exception):  # noqa: N818 - the name is fixed in docs/interfaces.md
     """No entry converts this call; `reason` says why, in words for the list of gaps."""
 
     def __init__(self, reason: str) -> None:
@@ -38,7 +38,7 @@ class Applied:
 
     Attributes:
       expr: the JAX expression.
-      imports: whole statements that its names need ("import jax.numpy as jnp", "float32 = jnp.float32", "from . import ops").
+      imports: whole statements that its names need ("import jax", "float32 = jnp.float32", "from . import ops").
       helpers: names that the emitted `ops` module has to define; `helpers.closure` adds what those call in turn.
     """
 

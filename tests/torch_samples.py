@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,11 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-from jax import lax
 
 from maxcode.converter.facts import Fact
 from maxcode.converter.helpers import ops_module
 from maxcode.converter.rule import Applied, apply_op
+
+# Functions whose samples hold the first two arguments the other way round.
+SWAPPED = ("torch.nn.functional.embedding",)
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ def op_infos() -> dict[str, list[Any]]:
 
     table: dict[str, list[Any]] = {}
     for info in op_db:
-        plain = info.name.replace("nn.functional.", "torch.nn.functional.") if "nn.f" in info.name else f"torch.{info.name}"
+        plain = (
+            info.name.replace("nn.functional.", "torch.nn.functional.") if "nn.f" in info.name else f"torch.{info.name}"
+        )
         names = {plain} if _exists(plain) else set()
         names |= {f"torch.{alias.name}" for alias in info.aliases if _exists(f"torch.{alias.name}")}
         method = info.method_variant
@@ -81,7 +86,8 @@ def calls(name: str, dtype: torch.dtype = torch.float64) -> Iterator[Call]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for sample in info.sample_inputs("cpu", supported[0], requires_grad=False):
-                yield Call(name, (sample.input, *sample.args), dict(sample.kwargs))
+                args = (sample.input, *sample.args)
+                yield Call(name, args[1::-1] + args[2:] if name in SWAPPED else args, dict(sample.kwargs))
 
 
 class Source:
@@ -102,7 +108,16 @@ class Source:
             node.fact = Fact("list" if isinstance(value, list) else "tuple")
             return node
         if isinstance(value, bool | int | float | complex | str | type(None)):
-            return ast.parse(repr(value), mode="eval").body if value == value and abs_finite(value) else self._number(value)
+            return (
+                ast.parse(repr(value), mode="eval").body
+                if value == value and abs_finite(value)
+                else self._number(value)
+            )
+        if isinstance(value, torch.device | torch.layout | torch.memory_format):
+            node = ast.Name(f"plain{len(self.values)}", ast.Load())
+            node.fact = Fact("device" if isinstance(value, torch.device) else "unknown")
+            self.values[node.id] = None
+            return node
         raise TypeError(f"no source form for {type(value).__name__}")
 
     def _tensor(self, value: torch.Tensor) -> ast.expr:
@@ -166,13 +181,15 @@ def convert(call: Call) -> Converted:
 
 
 @functools.cache
-def helper_namespace(helpers: frozenset[str]) -> types.SimpleNamespace:
+def helper_namespace(helpers: frozenset[str]) -> types.ModuleType:
     """The emitted `ops` module with the given helpers, executed."""
     from maxcode.converter import support
 
-    namespace: dict[str, Any] = {"__name__": "emitted_ops", "__package__": support.__name__}
-    exec(compile(ops_module(helpers), "ops.py", "exec"), namespace)
-    return types.SimpleNamespace(**namespace)
+    module = types.ModuleType(f"{support.__name__}.emitted_ops_{len(sys.modules)}")
+    module.__package__ = support.__name__
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    exec(compile(ops_module(helpers), "ops.py", "exec"), vars(module))
+    return module
 
 
 def execute_imports(applied: Applied) -> dict[str, Any]:
@@ -191,7 +208,7 @@ def execute_imports(applied: Applied) -> dict[str, Any]:
 def leaves(value: Any) -> list[Any]:
     """Results of either side as a flat list of numpy arrays and Python values."""
     if isinstance(value, torch.Tensor):
-        return [value.detach().resolve_conj().resolve_neg().numpy()]
+        return [np.asarray(to_jax(value))]
     if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
         return list(itertools.chain.from_iterable(map(leaves, value)))
     if isinstance(value, jax.Array | np.generic):
@@ -212,4 +229,4 @@ def _exists(name: str) -> bool:
     return True
 
 
-__all__ = ["Call", "Converted", "calls", "convert", "differentiable", "lax", "leaves", "op_infos", "resolve", "to_jax"]
+__all__ = ["Call", "Converted", "calls", "convert", "differentiable", "leaves", "op_infos", "resolve", "to_jax"]

@@ -1,4 +1,4 @@
-"""Activation layers. Those without arguments become functions, the others small callables of the emitted `ops` module."""
+"""Activation layers: functions where there are no arguments, else small callables of the emitted `ops` module."""
 
 from dataclasses import dataclass
 

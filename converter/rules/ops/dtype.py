@@ -101,8 +101,10 @@ def same(input, memory_format=None, *, _memory_format=None):
     return input
 
 
-@op("torch.Tensor.cpu", "torch.Tensor.cuda", "torch.Tensor.pin_memory", "torch.resolve_conj", "torch.Tensor.resolve_conj",
-    "torch.Tensor.resolve_neg", "torch.resolve_neg")  # fmt: skip
+@op(
+    "torch.Tensor.cpu", "torch.Tensor.cuda", "torch.Tensor.pin_memory", "torch.resolve_conj",
+    "torch.Tensor.resolve_conj", "torch.resolve_neg", "torch.Tensor.resolve_neg",
+)  # fmt: skip
 def same_device(input, device=None, non_blocking=False, memory_format=None):
     return input
 

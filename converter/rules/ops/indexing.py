@@ -8,7 +8,11 @@ from maxcode.converter.arguments import fact, is_omitted, literal, ndim
 from maxcode.converter.rule import helper, op
 
 _ZERO_D = {"a 0-d array has no axes": lambda input: ndim(input) == 0}
-_OTHER_RANK = {"an empty index of another rank is not converted": lambda input, index: None not in (ndim(input), ndim(index)) and ndim(input) != ndim(index)}
+_OTHER_RANK = {
+    "an empty index of another rank is not converted": lambda input, index: (
+        None not in (ndim(input), ndim(index)) and ndim(input) != ndim(index)
+    )
+}
 
 
 def _covers_other_axes(input, dim, index):

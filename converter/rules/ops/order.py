@@ -72,7 +72,7 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 
 
 @op("torch.bincount", "torch.Tensor.bincount", limits={
-    "the length depends on data; give minlength and values below it": lambda minlength: literal(minlength) in (MISSING, 0),
+    "the length depends on data; give minlength": lambda minlength: literal(minlength) in (MISSING, 0),
     "weights are not converted": lambda weights: is_true(weights),
 })  # fmt: skip
 def bincount(input, weights=None, minlength=0):

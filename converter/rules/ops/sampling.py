@@ -31,12 +31,20 @@ def randn_like(input, *, dtype=None, layout=None, device=None, requires_grad=Fal
 
 @op("torch.randint")
 def randint_below(high, size, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False):
-    return jax.random.randint(random.next_key(), size, 0, high, int if dtype is None else dtype)
+    return (
+        jax.random.randint(random.next_key(), size, 0, high)
+        if dtype is None
+        else jax.random.randint(random.next_key(), size, 0, high).astype(dtype)
+    )
 
 
 @op("torch.randint")
 def randint(low, high, size, *, generator=None, dtype=None, layout=None, device=None, requires_grad=False):
-    return jax.random.randint(random.next_key(), size, low, high, int if dtype is None else dtype)
+    return (
+        jax.random.randint(random.next_key(), size, low, high)
+        if dtype is None
+        else jax.random.randint(random.next_key(), size, low, high).astype(dtype)
+    )
 
 
 @op("torch.randperm")
