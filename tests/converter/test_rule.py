@@ -1,7 +1,9 @@
 """The engine: binding, inlining, helpers, limits, duplicates; and the text that common calls become."""
 
 import ast
+import warnings
 
+import jax.numpy as jnp
 import pytest
 
 from maxcode.converter import helpers, registry
@@ -204,3 +206,12 @@ def test_weights_of():
     assert registry.weights_of("torch.nn.GELU") == {}
     with pytest.raises(KeyError, match="no module rule"):
         registry.weights_of("torch.nn.NoSuchLayer")
+
+
+def test_64_bit_dtypes_do_not_warn_without_x64():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in ("torch.long", "torch.float64", "torch.complex128"):
+            dtype = eval(ast.unparse(constants.apply_constant(name).expr))
+            assert jnp.arange(3).astype(dtype).dtype == jnp.zeros(2, dtype).dtype
+        assert jnp.arange(2).dtype == eval(ast.unparse(constants.apply_constant("torch.long", compared=True).expr))

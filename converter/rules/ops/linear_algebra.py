@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from maxcode.converter.arguments import is_true
 from maxcode.converter.rule import op
 
+_HERMITIAN = {"hermitian=True reads one triangle only": lambda hermitian: is_true(hermitian)}
 _TOLERANCE = {"rtol": 1e-6, "atol": 1e-7}
 
 
@@ -25,7 +26,7 @@ def inverse(A):
     return jnp.linalg.inv(A)
 
 
-@op("torch.linalg.pinv", "torch.pinverse", **_TOLERANCE)
+@op("torch.linalg.pinv", "torch.pinverse", limits=_HERMITIAN, **_TOLERANCE)
 def pinv(A, *, rtol=None, hermitian=False):
     return jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)
 
