@@ -1,16 +1,13 @@
 """Put the converted definitions, their support modules and the configuration together as a package's files."""
 
 import ast
-import functools
-from pathlib import Path
 
 from maxcode.converter.context import Context
 from maxcode.converter.emit import format_text, unparse
 from maxcode.converter.helpers import ops_module
-from maxcode.converter.passes.modules import support_module
+from maxcode.converter.library import support_library, support_module
 from maxcode.converter.prune import home, prune
 
-SUPPORT = Path(__file__).parent / "support"
 _FLOAT32 = "float32 = jnp.float32"
 _FLOAT32_LINE = "float32 = jnp.float32  # the parity check lifts this to float64"
 _ALWAYS = {"pretrained": None, "sharding": None}  # support modules that every package has, whole
@@ -123,12 +120,6 @@ def _support(context: Context, files: dict[str, str]) -> dict[str, str]:
     if context.support.get("cache"):
         roots |= {"generate": None}
     return prune(library, files, {k: v for k, v in roots.items() if k in library})
-
-
-@functools.cache
-def support_library() -> dict[str, str]:
-    """Text of every support module by name."""
-    return {path.stem: path.read_text() for path in sorted(SUPPORT.glob("*.py"))}
 
 
 def _init(context: Context, target: dict) -> str:

@@ -4,26 +4,23 @@ A class takes `rngs` when anything below it makes parameters, and `config` when 
 """
 
 import ast
-import functools
-from pathlib import Path
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.axes import axis_of, unique
 from maxcode.converter.calls import CallGraph
 from maxcode.converter.context import Context, Definition, callees, seen
+from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
+from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
 from maxcode.converter.rule import NoRule, apply_module
 
-SUPPORT = Path(__file__).parent.parent / "support"
-_PARAMETER = frozenset({"torch.nn.parameter.Parameter", "torch.nn.Parameter"})
-_BUFFER = frozenset({"torch.nn.parameter.Buffer", "torch.nn.Buffer"})
 _UNFILLED = ("empty", "zeros", "randn", "rand", "Tensor", "FloatTensor")
 
 
 def convert_constructors(context: Context) -> None:
     """Rewrite the constructor of every module class, and every construction of one."""
-    needs = _Needs(context)
+    needs = Needs(context)
     for definition in context.definitions:
         if not isinstance(definition.node, ast.ClassDef):
             continue
@@ -54,81 +51,10 @@ def _tie_weights(context: Context, definition: Definition) -> None:
     constructor.body.append(statement)
 
 
-class _Needs:
-    """Which extra keywords (`config`, `rngs`) each module class takes."""
-
-    def __init__(self, context: Context) -> None:
-        registry.load()
-        self.context, self.graph = context, CallGraph(context)
-        self.keywords: dict[str, tuple[str, ...]] = {}
-        for definition in context.definitions:
-            self.of(definition)
-
-    def of(self, definition: Definition) -> tuple[str, ...]:
-        """Keywords to add to the constructor of a converted class."""
-        key = definition.qualified
-        if key in self.keywords:
-            return self.keywords[key]
-        self.keywords[key] = ()  # a class cannot contain itself
-        constructor = next((f for f in definition.functions() if f.name == "__init__"), None)
-        if constructor is None:
-            base = self.graph.base(definition)
-            self.keywords[key] = self.of(base) if base else ()
-        elif any(
-            self._makes_parameters(definition, node) for node in ast.walk(constructor) if isinstance(node, ast.Call)
-        ):
-            taken = {a.arg for a in (*constructor.args.args, *constructor.args.kwonlyargs)}
-            self.keywords[key] = tuple(k for k in ("config", "rngs") if k not in taken)
-        return self.keywords[key]
-
-    def _makes_parameters(self, definition: Definition, node: ast.Call) -> bool:
-        if getattr(node, "is_stack", False):
-            return True
-        qualified = class_name(definition, node)
-        if _is_super_init(node):
-            base = self.graph.base(definition)
-            return bool(self.of(base)) if base is not None else torch_base(definition) is not None
-        if qualified is None:
-            return False
-        if qualified in _BUFFER:
-            return not _is_recomputed(node)
-        if qualified in _PARAMETER or registry.canonical(qualified).startswith("torch.nn."):
-            return True
-        if qualified.startswith(tables.FRAMEWORK) and not self.context.definition(qualified):
-            return registry.canonical(qualified) in registry.MODULES
-        found = self.context.definition(qualified)
-        return found is not None and found.is_class and bool(self.of(found))
-
-
-def torch_base(definition: Definition) -> str | None:
-    """The torch layer that a class derives from directly ("torch.nn.Embedding"), if any."""
-    for base in getattr(definition.node, "bases", ()):
-        root, _, rest = ast.unparse(base).partition(".")
-        qualified = registry.canonical(".".join(filter(None, (definition.file.qualify(root), rest))))
-        if qualified in registry.MODULES and qualified.startswith("torch.nn."):
-            return qualified
-    return None
-
-
-def class_name(definition: Definition, node: ast.Call) -> str | None:
-    """Qualified name of the class that a call constructs, by the run or by the file's imports."""
-    found = callees(node)
-    if len(found) == 1 and "module" not in found[0][:7]:
-        return found[0]
-    if found:
-        return None
-    text = ast.unparse(node.func)
-    root, _, rest = text.partition(".")
-    if not all(isinstance(n, ast.Attribute | ast.Name | ast.expr_context) for n in ast.walk(node.func)):
-        return None
-    qualified = definition.file.qualify(root)
-    return (f"{qualified}.{rest}" if rest else qualified) if qualified else None
-
-
 class Constructors(ast.NodeTransformer):
     """One method; only what builds modules and parameters changes."""
 
-    def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef, needs: _Needs) -> None:
+    def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef, needs: Needs) -> None:
         self.context, self.definition, self.function, self.needs = context, definition, function, needs
         self.leaves: list[str] = []
         self.made = 0
@@ -187,11 +113,11 @@ class Constructors(ast.NodeTransformer):
             and isinstance(node.value, ast.Call)
         ):
             qualified = class_name(self.definition, node.value)
-            if qualified in _PARAMETER:
+            if qualified in PARAMETER:
                 node.value = self._parameter(node.value)
                 self.leaves.append(target.attr)
                 return node
-            if qualified in _BUFFER:
+            if qualified in BUFFER:
                 node.value = self._buffer(node.value.args[0], node.value, target.attr)
                 return node
         self.generic_visit(node)
@@ -199,7 +125,7 @@ class Constructors(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
         made = node.value
-        if isinstance(made, ast.Call) and _is_super_init(made):
+        if isinstance(made, ast.Call) and is_super_init(made):
             return self._super_init(node, made)
         if isinstance(made, ast.Call) and ast.unparse(made.func) in ("self.register_buffer", "self.register_parameter"):
             return self._registered(node, made)
@@ -220,7 +146,7 @@ class Constructors(ast.NodeTransformer):
 
     def _layer_super_init(self, node: ast.Expr, made: ast.Call, layer: str) -> ast.stmt:
         """`super().__init__(…)` of a class derived from a torch layer: its support class takes axes, config and rngs too."""
-        accepted = _support_keywords(tables.last(layer))
+        accepted = support_keywords(tables.last(layer))
         axes = self._module_axes(layer, made)
         values = {"axes": _axes_tuple(axes) if any(axes) else None, "config": self._config(), "rngs": name("rngs")}
         made.keywords = [k for k in made.keywords if k.arg not in ("device", "dtype")]
@@ -300,7 +226,7 @@ class Constructors(ast.NodeTransformer):
         return typed(made, node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if class_name(self.definition, node) in _BUFFER:
+        if class_name(self.definition, node) in BUFFER:
             return self._buffer(node.args[0], node, None)
         self.generic_visit(node)
         if getattr(node, "is_stack", False):
@@ -311,7 +237,7 @@ class Constructors(ast.NodeTransformer):
             return self._chosen_class(node)
         canonical = registry.canonical(qualified)
         if canonical in registry.MODULES or canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper():
-            return self._module(node, canonical) if canonical not in _PARAMETER | _BUFFER else node
+            return self._module(node, canonical) if canonical not in PARAMETER | BUFFER else node
         found = self.context.definition(qualified)
         if found is not None and found.is_class:
             node.keywords += self._extra(self.needs.of(found), node)
@@ -349,7 +275,7 @@ class Constructors(ast.NodeTransformer):
         made = applied.expr
         if not isinstance(made, ast.Call):
             return typed(made, node)
-        accepted = _support_keywords(ast.unparse(made.func))
+        accepted = support_keywords(ast.unparse(made.func))
         if "axes" in accepted:
             axes = self._module_axes(canonical, node)
             if any(axes):
@@ -403,16 +329,6 @@ def _rank(node: ast.expr, value: ast.expr) -> int | None:
     return None
 
 
-def _is_recomputed(node: ast.Call) -> bool:
-    """Whether a buffer is made non-persistent."""
-    return any(k.arg == "persistent" and isinstance(k.value, ast.Constant) and not k.value.value for k in node.keywords)
-
-
-def _is_super_init(node: ast.Call) -> bool:
-    text = ast.unparse(node.func)
-    return text.startswith("super(") and text.endswith(".__init__")
-
-
 def _all_bases(graph: CallGraph, definition: Definition) -> list[ast.expr]:
     found: list[ast.expr] = []
     current: Definition | None = definition
@@ -433,43 +349,7 @@ def _after_docstring(node: ast.ClassDef) -> int:
 
 def _after_super(body: list[ast.stmt]) -> int:
     for index, statement in enumerate(body):
-        if (
-            isinstance(statement, ast.Expr)
-            and isinstance(statement.value, ast.Call)
-            and _is_super_init(statement.value)
-        ):
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and is_super_init(statement.value):
             return index + 1
     first = body[0] if body else None
     return 1 if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else 0
-
-
-@functools.cache
-def _support_classes() -> dict[str, tuple[str, frozenset[str]]]:
-    """Support class -> (its module, keyword-only arguments of its constructor), read from the support library's text."""
-    found: dict[str, tuple[str, frozenset[str]]] = {}
-    bases: dict[str, str] = {}
-    for path in sorted(SUPPORT.glob("*.py")):
-        for node in ast.parse(path.read_text()).body:
-            if not isinstance(node, ast.ClassDef):
-                continue
-            constructor = next((f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
-            if constructor is not None:
-                found[node.name] = (path.stem, frozenset(a.arg for a in constructor.args.kwonlyargs))
-            elif node.bases:
-                bases[node.name] = ast.unparse(node.bases[0])
-                found[node.name] = (path.stem, frozenset({"?"}))
-    for cls, base in bases.items():
-        while base in bases:
-            base = bases[base]
-        found[cls] = (found[cls][0], found.get(base, ("", frozenset()))[1])
-    return found
-
-
-def _support_keywords(cls: str) -> frozenset[str]:
-    return _support_classes().get(tables.last(cls), ("", frozenset()))[1]
-
-
-def support_module(cls: str) -> str | None:
-    """The support module that defines a class."""
-    entry = _support_classes().get(cls)
-    return entry[0] if entry else None

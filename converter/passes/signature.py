@@ -5,7 +5,7 @@ import ast
 from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.infer import _TENSOR_ANNOTATIONS
-from maxcode.converter.passes.modules import support_module
+from maxcode.converter.library import support_module
 from maxcode.converter.passes.names import Names
 
 _MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.modules.Module"})

@@ -132,9 +132,9 @@ def _plan_layers(make: Callable[..., nnx.Module], length: int, scan: bool) -> tu
         layers = [make(i, rngs=nnx.Rngs(0)) for i in range(length)]
     if shared_with_others(layers):
         return unrolled, False, "layers share parameters with each other"
-    plans = []
-    for relative in (True, False):
-        plans.append((find_plan([signature(layer, i, relative) for i, layer in enumerate(layers)]), relative))
+    plans = [
+        (find_plan([signature(x, i, relative) for i, x in enumerate(layers)]), relative) for relative in (True, False)
+    ]
     plan, relative = min(plans, key=lambda found: found[0].traced)
     if not plan.repeats:
         return unrolled, False, "no two neighbouring groups of layers are equal in structure"

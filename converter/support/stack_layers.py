@@ -15,7 +15,7 @@ INDEX_NAMES = ("layer_idx", "layer_id", "layer_index", "idx", "block_idx")
 AXES = "out_sharding"  # the metadata name under which flax keeps `sharding_names`
 
 
-class LayerIndexUsed(TypeError):
+class LayerIndexUsedError(TypeError):
     """A layer computed with its own number inside a scanned body, where the number is not known."""
 
 
@@ -26,7 +26,7 @@ class ThisLayer:
         self._first = first
 
     def _refuse(self, *args: Any) -> Any:
-        raise LayerIndexUsed(
+        raise LayerIndexUsedError(
             f"a scanned layer computes with its own number (layer {self._first} and its repetitions share one body); "
             "pass key= to LayerStack.run so that layers that differ are told apart, or set scan_layers=False"
         )

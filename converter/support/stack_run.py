@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array
 
 from .random import key_scope, split_for_layers
-from .stack_layers import LayerIndexUsed, ThisLayer, renumber, variables
+from .stack_layers import LayerIndexUsedError, ThisLayer, renumber, variables
 from .stack_plan import find_plan
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Run:
         except _CarryChangedError:
             # For example a position bias that the first layer makes: from the second period on the carry may be stable.
             pass
-        except LayerIndexUsed as error:
+        except LayerIndexUsedError as error:
             self.stack.note.text, last = str(error), end
         del self.extras[collected:]
         for i in range(first, last):
