@@ -56,6 +56,16 @@ def _worst(gap: np.ndarray, a: np.ndarray, b: np.ndarray, peak: float) -> Differ
     return Difference(error, tuple(map(int, index)), float(a[index].real), float(b[index].real), peak)
 
 
+def error_histogram(actual, expected) -> dict[str, list]:
+    """Counts of |a-b| / max|b| in half decades from 1e-18 to 1; what lies outside falls into the end bins."""
+    a, b = np.asarray(actual).astype(np.float64), np.asarray(expected).astype(np.float64)
+    peak = np.abs(b[np.isfinite(b)]).max(initial=0.0) or 1.0
+    errors = np.nan_to_num(np.abs(a - b) / peak, nan=np.inf)
+    edges = 10.0 ** np.arange(-18, 0.5, 0.5)
+    counts, _ = np.histogram(np.clip(errors, edges[0], edges[-1]), edges)
+    return {"edges": edges.tolist(), "counts": counts.tolist()}
+
+
 def log_softmax(logits) -> np.ndarray:
     logits = np.asarray(logits).astype(np.float64)
     logits = logits - logits.max(-1, keepdims=True)

@@ -169,9 +169,9 @@ def _is_library(function: ast.AST) -> bool:
 @kind("index off by one")
 def index_shift(node: ast.AST) -> str | None:
     """A table looked up one row too low (JAX clamps or wraps silently)."""
-    if isinstance(node, ast.Subscript) and mentions(node.value, "embedding", "weight", "table"):
-        if isinstance(node.slice, ast.Name) and isinstance(getattr(node, "ctx", None), ast.Load):
-            return f"{text(node.value)}[{text(node.slice)} - 1]"
+    table = isinstance(node, ast.Subscript) and mentions(node.value, "embedding", "weight", "table")
+    if table and isinstance(node.slice, ast.Name) and isinstance(node.ctx, ast.Load):
+        return f"{text(node.value)}[{text(node.slice)} - 1]"
     if called(node) == "take" and len(node.args) >= 2:
         return _with_argument(node, 1, f"{text(node.args[1])} - 1")
     return None
@@ -289,8 +289,8 @@ def position_order(node: ast.AST) -> str | None:
 @kind("swapped halves")
 def swapped_halves(node: ast.AST) -> str | None:
     """The two results of a split given to each other's names."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and len(node.targets[0].elts) == 2:
-        if called(node.value) in ("split", "chunk", "array_split"):
-            first, second = (ast.unparse(e) for e in node.targets[0].elts)
-            return f"{second}, {first} = {ast.unparse(node.value)}"
+    pair = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and len(node.targets[0].elts) == 2
+    if pair and called(node.value) in ("split", "chunk", "array_split"):
+        first, second = (ast.unparse(e) for e in node.targets[0].elts)
+        return f"{second}, {first} = {ast.unparse(node.value)}"
     return None

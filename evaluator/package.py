@@ -125,11 +125,12 @@ def cast_floats(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(cast, tree)
 
 
-def accepted(model: nnx.Module, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Inputs without those that only ask for plumbing the JAX call does not have (None values)."""
-    parameters = inspect.signature(type(model).__call__).parameters
+def accepted(model: nnx.Module | type, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs without those that ask for nothing (None, a flag that is False) and that the JAX call does not have."""
+    call = (model if isinstance(model, type) else type(model)).__call__
+    parameters = inspect.signature(call).parameters
     open_ = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return {k: v for k, v in inputs.items() if open_ or k in parameters or v is not None}
+    return {k: v for k, v in inputs.items() if open_ or k in parameters or not (v is None or v is False)}
 
 
 def named_outputs(output: Any, prefix: str = "") -> dict[str, Any]:
@@ -161,6 +162,14 @@ def split_static(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
     traced = {k: v for k, v in inputs.items() if is_traced(v)}
     return traced, {k: v for k, v in inputs.items() if k not in traced}
+
+
+def new_cache(model: nnx.Module, inputs: dict[str, Any], batch: int, length: int) -> Any:
+    """A cache of `length` positions; a model with an encoder is told how many positions that has."""
+    encoder = inputs.get("input_ids", inputs.get("inputs_embeds"))
+    takes_encoder = "decoder_input_ids" in inspect.signature(type(model).__call__).parameters
+    more = {"encoder_length": encoder.shape[1]} if takes_encoder and encoder is not None else {}
+    return model.init_cache(batch, length, **more)
 
 
 class Runner:

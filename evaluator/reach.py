@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from maxcode.evaluator.package import Package, accepted, cast_floats, named_outputs, split_static, to_jax
+from maxcode.evaluator.package import Package, accepted, cast_floats, named_outputs, new_cache, split_static, to_jax
 from maxcode.evaluator.recording import Recordings
 
 
@@ -65,7 +65,7 @@ def fingerprint(package: Package, oracle: Recordings) -> str:
             case = oracle.get("cache").cases[0]
             given = cast_floats(case.inputs, dtype)
             batch = case.array("greedy").shape[0]
-            _program(digest, model, given, model.init_cache(batch, case.record["length"] + 1))
+            _program(digest, model, given, new_cache(model, given, batch, case.record["length"] + 1))
     for leaf in jax.tree.leaves(nnx.state(model)):
         digest.update(np.asarray(leaf).tobytes())
     if oracle.facts.get("batch_norm"):

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     inputs = cast_floats(Recordings(options.oracle).get(options.scenario).cases[0].inputs, np.float64)
     overrides = package.overrides("float64")
     expected = Runner(package.build(**overrides))(inputs)
-    mesh = package.submodule("sharding").make_mesh()
+    mesh = package.submodule("sharding").make_mesh(fsdp=len(jax.devices()) // 2, tensor=2)
     model = package.module.Model.from_pretrained(str(options.source), mesh=mesh, **overrides)
     leaves = jax.tree.leaves(nnx.state(model))
     split = sum(leaf.addressable_shards[0].data.shape != leaf.shape for leaf in leaves)

@@ -52,6 +52,7 @@ class Verdict:
     assumptions: tuple[Any, ...] = ()
     timings: dict[str, float] = dataclasses.field(default_factory=dict)
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    evidence: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the report draws, see report.py
 
     @property
     def exit_status(self) -> int:

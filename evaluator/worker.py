@@ -23,7 +23,8 @@ GROUP_ENVIRONMENT = {
     "plain": {"JAX_ENABLE_X64": "0"},
     "timing": {"JAX_ENABLE_X64": "0"},
 }
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+# Compilations are measured and counted, so none may come from an earlier process.
+ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

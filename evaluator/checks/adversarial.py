@@ -75,15 +75,18 @@ def starting_point(context: Context, model: nnx.Module, name: str) -> dict[str, 
     inputs = cast_floats(context.scenario("exact").cases[0].inputs, np.float64)
     if name in inputs:
         return inputs
-    ids = next(
-        v for n, v in inputs.items() if n in ("input_ids", *context.oracle.facts["sequence"]) and v.dtype.kind == "i"
-    )
+    integers = [
+        n for n, v in inputs.items() if isinstance(v, np.ndarray) and v.dtype.kind == "i" and v.max(initial=0) > 1
+    ]
+    ids_name = name.replace("inputs_embeds", "input_ids")  # `decoder_inputs_embeds` stands for `decoder_input_ids`
+    ids_name = ids_name if ids_name in inputs else next(iter(integers))
+    ids = inputs[ids_name]
     size = context.oracle.facts.get("token_limit")
     tables = (np.asarray(v[...]) for _, v in nnx.iter_graph(model) if isinstance(v, nnx.Param) and v[...].ndim == 2)
     table = next((t for t in tables if t.shape[0] == size), None)
     if table is None:
         raise NotApplicable(f"found no embedding table of {size} rows to start from")
-    rest = {n: v for n, v in inputs.items() if v is not ids}
+    rest = {n: v for n, v in inputs.items() if n != ids_name}
     return rest | {name: table[ids].astype(np.float64)}
 
 

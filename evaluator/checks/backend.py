@@ -1,31 +1,34 @@
 """`backend:<name>`: every other attention, expert or kernel backend that the package lists, under the peer rule."""
 
-from maxcode.evaluator.checks.precision import peer_rule
-from maxcode.evaluator.checks.registry import Context, check
-from maxcode.evaluator.package import Package
-from maxcode.evaluator.verdict import Check
+import jax
 
-FIELDS = {"attention": "attention", "moe": "experts"}  # module that lists BACKENDS -> configuration field
+from maxcode.evaluator.backends import listed_backends
+from maxcode.evaluator.checks.precision import peer_rule
+from maxcode.evaluator.checks.registry import Context, NotApplicable, check
+from maxcode.evaluator.package import Runner, accepted, cast_floats, split_static, to_jax
+from maxcode.evaluator.verdict import Check
 
 
 @check("backend", group="plain")
 def backend(context: Context, name: str) -> Check:
     """Both dtypes; the worse figure. A backend that refuses this model says so and does not apply."""
-    field = next(f for f, names in backends(context.package).items() if name in names)
+    field = next(f for f, names in listed_backends(context.package.path).items() if name in names)
+    if not context.package.has_run_field(field):
+        raise NotApplicable(f"the configuration has no field {field!r} to choose it by")
     label = f"backend:{name}"
+    if program(context) == program(context, **{field: name}):
+        raise NotApplicable(f"config.{field}={name!r} changes nothing in this model's program")
     try:
         results = [peer_rule(context, label, dtype, **{field: name}) for dtype in ("float32", "bfloat16")]
     except NotImplementedError as refused:
         return Check(label, "n/a", detail=f"the backend refuses this model: {' '.join(str(refused).split())}")
-    worse = max(results, key=lambda r: (r.status == "fail", r.value or 0.0))
-    return worse
+    return max(results, key=lambda result: (result.status == "fail", result.value or 0.0))
 
 
-def backends(package: Package) -> dict[str, list[str]]:
-    """Selectable names by configuration field, the default left out."""
-    found = {}
-    for module_name, field in FIELDS.items():
-        module = package.submodule(module_name)
-        if module is not None and package.has_run_field(field):
-            found[field] = [name for name in getattr(module, "BACKENDS", ()) if name != "eager"]
-    return found
+def program(context: Context, **overrides: str) -> str:
+    """The traced forward as text."""
+    model = context.package.build(**context.package.overrides("float32", **overrides))
+    inputs = cast_floats(context.scenario("float32").cases[0].inputs, "float32")
+    traced, static = split_static(accepted(model, inputs))
+    runner = Runner(model)
+    return str(jax.make_jaxpr(runner.function(static))(runner.state, to_jax(traced)))

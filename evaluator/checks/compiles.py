@@ -53,7 +53,7 @@ def prefill_compiles(context: Context, model) -> Counter[str]:
     try:
         row = next(iter(case.named("step_inputs").values()))[:1]
         for length in range(1, min(tolerance.PREFILL_LENGTHS, most - 2) + 1):
-            np.asarray(generate(model, np.resize(row, (1, length)), 2))
+            jax.block_until_ready(generate(model, np.resize(row, (1, length)).tolist(), 2))
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
     longest = max((statistics.median(seconds) for seconds in taken.values()), default=0.0)

@@ -5,6 +5,7 @@ import numpy as np
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.checks.outputs import Outcome, compare_outputs, worst
 from maxcode.evaluator.checks.registry import Context, check
+from maxcode.evaluator.compare import error_histogram
 from maxcode.evaluator.package import Runner, cast_floats
 from maxcode.evaluator.recording import Scenario
 from maxcode.evaluator.verdict import Check
@@ -22,6 +23,9 @@ def run_cases(context: Context, scenario: Scenario, runner: Runner) -> dict[str,
     outcomes = {}
     for case in scenario.cases:
         actual = runner(cast_floats(case.inputs, np.float64))
+        if not outcomes and logits in case.outputs and np.shape(actual.get(logits)) == case.outputs[logits].shape:
+            found = error_histogram(actual[logits], case.outputs[logits])
+            context.save_evidence(f"logits.{scenario.name}", found | {"limit": tolerance.EXACT})
         outcomes[case.id] = compare_outputs(
             actual, case.outputs, case.get("counts"), case.record.get("counted"), logits
         )

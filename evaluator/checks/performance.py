@@ -85,7 +85,7 @@ def operations(context: Context, runner: Runner, inputs: dict[str, Any]):
         ids = prompt["input_ids"]
 
         def decode() -> np.ndarray:
-            return np.asarray(generate.generate(runner.model, jnp.asarray(ids), DECODE_STEPS))
+            return np.asarray(generate.generate(runner.model, ids.tolist(), DECODE_STEPS))
 
         found.append(("decode", decode, {"input_ids": ids}, None, {"steps": DECODE_STEPS}))
     return found

@@ -5,7 +5,7 @@ import numpy as np
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.checks.choices import Replay
 from maxcode.evaluator.checks.registry import Context, NotRun, check
-from maxcode.evaluator.compare import difference, kl_and_top1
+from maxcode.evaluator.compare import difference, error_histogram, kl_and_top1
 from maxcode.evaluator.package import Runner, cast_floats
 from maxcode.evaluator.recording import Case, Scenario
 from maxcode.evaluator.verdict import Check
@@ -34,7 +34,12 @@ def peer_rule(context: Context, name: str, dtype: str, **overrides) -> Check:
         )
     results, flips = _run(context, scenario, dtype, overrides)
     share, detail = _judge(scenario, results, dtype)
-    printed = _logits(context.oracle.facts.get("logits"), scenario, results) if np.isfinite(share) else ""
+    logits = context.oracle.facts.get("logits") if np.isfinite(share) else None
+    if logits is not None and not overrides:
+        first = scenario.cases[0]
+        histogram = error_histogram(results[first.id][logits], first.named("truth")[logits])
+        context.save_evidence(f"logits.{dtype}", histogram | {"limit": None})
+    printed = _logits(logits, scenario, results)
     return Check.of(name, share, 1.0, f"error/limit, worst of {len(results)} seeds: {detail}{flips}{printed}")
 
 

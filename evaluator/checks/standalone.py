@@ -11,7 +11,7 @@ import numpy as np
 
 from maxcode.evaluator import standalone_probe
 from maxcode.evaluator.checks.registry import Context, check
-from maxcode.evaluator.package import cast_floats
+from maxcode.evaluator.package import accepted, cast_floats
 from maxcode.evaluator.peer import to_tree
 from maxcode.evaluator.verdict import Check
 from maxcode.evaluator.worker import last_error
@@ -23,7 +23,7 @@ def standalone(context: Context) -> Check:
     inputs = cast_floats(context.scenario("exact").cases[0].inputs, np.float32)
     package = context.package
     with tempfile.TemporaryDirectory() as folder:
-        tree, tensors = to_tree(inputs)
+        tree, tensors = to_tree(accepted(package.module.Model, inputs))
         path = Path(folder) / "inputs.npz"
         np.savez(path, tree=np.array(json.dumps(tree)), **tensors)
         command = [
