@@ -48,9 +48,7 @@ def test_module_list():
     assert isinstance(items.pop(), Dropout)
     assert len(items) == len(list(items)) == 5
     assert isinstance(items[1:], ModuleList)
-    assert list(leaf_paths(items)) == [f"{i}.kernel" for i in (1, 2, 3, 0)] or set(leaf_paths(items)) == {
-        f"{i}.kernel" for i in range(4)
-    }
+    assert set(leaf_paths(items)) == {f"{i}.kernel" for i in range(4)}
     with pytest.raises(IndexError):
         items[5]
 
@@ -62,7 +60,8 @@ def test_module_dict():
     again = round_trip(items)
     assert list(again.keys()) == list(items) == ["b", "a", "c"]
     assert [name for name, _ in again.items()] == ["b", "a", "c"]
-    assert "c" in again and again.get("d") is None
+    assert "c" in again
+    assert again.get("d") is None
     assert isinstance(items.pop("a"), Identity)
     assert len(items) == 2
     with pytest.raises(KeyError, match="has no 'a'"):

@@ -7,7 +7,7 @@ import torch
 from flax import nnx
 
 from maxcode.converter.support import conv
-from tests.converter.support.torch_pairs import DTYPES, array, assert_same, config, copy_weights
+from tests.converter.support.torch_pairs import array, assert_same, config, copy_weights
 
 
 def both(name, *args, **options):
@@ -29,7 +29,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("options", CASES)
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_convolution(spatial, options):
     assert_same(*both(f"Conv{spatial}d", 4, 8, 3, **options), SHAPES[spatial])
 
@@ -50,11 +50,12 @@ def test_uneven_windows():
         {"bias": False, "stride": 3, "groups": 4},
     ],
 )
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_transposed_convolution(spatial, options):
     assert_same(*both(f"ConvTranspose{spatial}d", 4, 8, 3, **options), SHAPES[spatial])
 
 
+@pytest.mark.slow
 def test_transposed_convolution_in_three_dimensions():
     assert_same(*both("ConvTranspose3d", 4, 6, (2, 3, 1), stride=(1, 2, 2), groups=2), SHAPES[3])
 
@@ -70,7 +71,7 @@ def test_output_size_of_a_transposed_convolution():
         layer(jnp.asarray(array(x)), (20, 15))
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dtypes(dtype):
     assert_same(*both("Conv2d", 4, 8, 3, padding=1), SHAPES[2], dtype=dtype, gradients=dtype != "bfloat16")
 

@@ -7,7 +7,7 @@ from flax import nnx
 
 from maxcode.converter.support import norm
 from maxcode.converter.support.norm import BatchNorm1d
-from tests.converter.support.torch_pairs import DTYPES, assert_same, config
+from tests.converter.support.torch_pairs import assert_same, config
 
 SHAPES = {"1d": (4, 6, 5), "2d": (4, 6, 3, 2), "3d": (2, 6, 3, 2, 2)}
 
@@ -24,7 +24,7 @@ def both(name, *args, **options):
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", ["BatchNorm", "InstanceNorm"])
-@pytest.mark.parametrize("dim", ["1d", "2d", "3d"])
+@pytest.mark.parametrize("dim", ["1d", "2d", pytest.param("3d", marks=pytest.mark.slow)])
 def test_defaults(kind, dim, training):
     assert_same(*both(kind + dim, 6), SHAPES[dim], training=training)
 
@@ -44,7 +44,7 @@ def test_options(kind, options, training):
     assert_same(*both(kind, 6, **options), SHAPES["2d"], training=training)
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dtypes(dtype):
     assert_same(*both("BatchNorm2d", 6), SHAPES["2d"], dtype=dtype)
     assert_same(*both("GroupNorm", 3, 6), SHAPES["2d"], dtype=dtype)

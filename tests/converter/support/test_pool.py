@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from maxcode.converter.support import pool
-from tests.converter.support.torch_pairs import DTYPES, assert_same
+from tests.converter.support.torch_pairs import assert_same
 
 SHAPES = {1: (2, 3, 11), 2: (2, 3, 11, 8), 3: (2, 3, 7, 6, 5)}
 
@@ -27,13 +27,13 @@ COMMON = [
 @pytest.mark.parametrize(
     "options", [*COMMON, {"dilation": 2, "stride": 1}, {"dilation": 2, "padding": 1, "ceil_mode": True}]
 )
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_max_pool(spatial, options):
     assert_same(*both(f"MaxPool{spatial}d", 3, **options), SHAPES[spatial])
 
 
 @pytest.mark.parametrize("options", [*COMMON, {"padding": 1, "count_include_pad": False, "ceil_mode": True}])
-@pytest.mark.parametrize("spatial", [1, 2])
+@pytest.mark.parametrize("spatial", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_avg_pool(spatial, options):
     assert_same(*both(f"AvgPool{spatial}d", 3, **options), SHAPES[spatial])
 
@@ -52,7 +52,7 @@ def test_adaptive_pool(kind, spatial, size):
     assert_same(*both(f"Adaptive{kind}Pool{spatial}d", size), SHAPES[spatial])
 
 
-@pytest.mark.parametrize("dtype", list(DTYPES))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dtypes(dtype):
     for name in ("MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d"):
         assert_same(*both(name, 3), SHAPES[2], dtype=dtype)

@@ -27,7 +27,8 @@ def test_fields_that_are_none_do_not_count():
     assert out[0] is out.logits is out["logits"]
     assert out.to_tuple() == (out.logits, out.hidden_states) == out[:2]
     assert len(out) == 2
-    assert "loss" not in out and "logits" in out
+    assert "loss" not in out
+    assert "logits" in out
     assert out.get("loss", 3) == 3
     with pytest.raises(KeyError, match="no value for 'loss'"):
         out["loss"]

@@ -75,35 +75,37 @@ def assert_same(make, module, *shapes, dtype="float64", inputs=None, gradients=T
         arrays = [jnp.asarray(array(tensor)) for tensor in tensors]
         graph, params, rest = nnx.split(layer, nnx.Param, ...)
 
-        def call(params, arrays):
-            merged = nnx.merge(graph, *jax.tree.map(lambda leaf: leaf, (params, rest)))
-            return merged(*arrays), nnx.state(merged, nnx.Not(nnx.Param))
-
         expected = module(*tensors)
-        got, buffers = jax.jit(call)(params, arrays)
+        cotangent = torch.randn(expected.shape, dtype=torch.float64).to(expected.dtype)
+        got, buffers, by_params, by_inputs = _run(graph, params, rest, arrays, array(cotangent), gradients)
         close(got, expected, dtype)
         nnx.update(layer, buffers)
         for name, tensor in module.named_buffers():
             np.testing.assert_allclose(get_leaf(layer, name), array(tensor), rtol=TOLERANCE[dtype])
         if gradients:
-            _same_gradients(call, module, expected, tensors, (graph, params, rest, arrays), dtype)
+            expected.backward(cotangent)
+            for got, tensor in zip(by_inputs, [t for t in tensors if t.requires_grad], strict=True):
+                close(got, tensor.grad, dtype, 4)
+            _same_gradients(nnx.merge(graph, by_params, rest), module, dtype)
     return layer
 
 
-def _same_gradients(call, module, expected, tensors, parts, dtype):
-    graph, params, rest, arrays = parts
-    cotangent = torch.randn(expected.shape, dtype=torch.float64).to(expected.dtype)
-    expected.backward(cotangent)
+def _run(graph, params, rest, arrays, cotangent, gradients):
+    """Output, changed state and, if wanted, the gradients by parameters and by floating inputs, in one program."""
     floats = [i for i, a in enumerate(arrays) if jnp.issubdtype(a.dtype, jnp.floating)]
 
-    def scalar(params, chosen):
+    def scalar(params, chosen, rest):
         whole = [chosen[floats.index(i)] if i in floats else a for i, a in enumerate(arrays)]
-        return (call(params, whole)[0] * jnp.asarray(array(cotangent))).sum()
+        merged = nnx.merge(graph, *jax.tree.map(lambda leaf: leaf, (params, rest)))
+        y = merged(*whole)
+        return (y * cotangent).sum(), (y, nnx.state(merged, nnx.Not(nnx.Param)))
 
-    by_params, by_inputs = jax.jit(jax.grad(scalar, (0, 1)))(params, [arrays[i] for i in floats])
-    for got, i in zip(by_inputs, floats, strict=True):
-        close(got, tensors[i].grad, dtype, 4)
-    grads = nnx.merge(graph, by_params, rest)
+    call = jax.grad(scalar, (0, 1), has_aux=True) if gradients else lambda *a: ((None, None), scalar(*a)[1])
+    grads, (y, buffers) = jax.jit(call)(params, [arrays[i] for i in floats], rest)
+    return y, buffers, *grads
+
+
+def _same_gradients(grads, module, dtype):
     for name, parameter in module.named_parameters():
         leaf, change = _layout(module, name)
         grad = array(parameter.grad)
