@@ -79,6 +79,7 @@ def _names(text: str) -> list[str]:
 
 
 def _prepare(arguments: argparse.Namespace) -> None:
+    os.environ["TQDM_DISABLE"] = "1"  # stderr carries JSON lines
     import torch
 
     if arguments.threads:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from maxcode.evaluator.oracle import derive, importing, weights
 from maxcode.evaluator.oracle.errors import OracleError
@@ -56,19 +57,24 @@ def build_model(target: Target, dtype: str = "float32", source_dir: str | Path |
         state = model.state_dict()
     else:
         state = weights.read_state(target, source_dir)
-    model = construct(target, dtype=dtype)
+    _check_memory(target, state, dtype)
+    model = construct(target, dtype=dtype, filled=False)
     weights.load_into(model, state, source_dir)
     return model
 
 
-def construct(target: Target, seed: int | None = None, dtype: str = "float32") -> nn.Module:
-    """The model as its constructor leaves it, in eval mode and in `dtype`; uninitialised memory reads as NaN."""
+def construct(target: Target, seed: int | None = None, dtype: str = "float32", *, filled: bool = True) -> nn.Module:
+    """The model as its constructor leaves it, in eval mode and in `dtype`; uninitialised memory reads as NaN.
+
+    Args:
+      filled: False leaves parameters undrawn, for a caller that loads all of them.
+    """
     seed = target["seed"] if seed is None else seed
     cls, config = importing.model_class(target), importing.config_of(target)
     args, kwargs = ((config,), {}) if config is not None else init_arguments(target)
     torch.manual_seed(seed)
     try:
-        with computing_in(dtype), _nan_for_uninitialised():
+        with computing_in(dtype), _nan_for_uninitialised() if filled else _Undrawn():
             model = cls(*args, **kwargs)
     except OracleError:
         raise
@@ -83,6 +89,37 @@ def construct(target: Target, seed: int | None = None, dtype: str = "float32") -
     if not isinstance(model, nn.Module):
         raise OracleError(f"{cls.__name__}", f"a {type(model).__name__}", "a torch.nn.Module", "name another class")
     return _in_dtype(model, dtype).eval()
+
+
+class _Undrawn(TorchFunctionMode):
+    """Skips random fills of parameters, which take most of the time of building a large model."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in _FILLS and args and isinstance(args[0], nn.Parameter):
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+_FILLS = {torch.Tensor.normal_, torch.Tensor.uniform_, nn.init.trunc_normal_, nn.init.normal_, nn.init.kaiming_uniform_}
+
+
+def _check_memory(target: Target, state: dict[str, Any], dtype: str) -> None:
+    """Refuses a model that cannot fit, before the kernel ends the process without a word."""
+    need = sum(t.numel() for t in state.values() if torch.is_tensor(t)) * DTYPES[dtype].itemsize
+    free = _available_memory()
+    if free is not None and need > free:
+        found = f"{need / 2**30:.1f} GiB of {dtype} weights, {free / 2**30:.1f} GiB of free memory"
+        raise OracleError(
+            target["text"], found, "weights that fit", "use a machine with more memory or a smaller model"
+        )
+
+
+def _available_memory() -> int | None:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 @contextlib.contextmanager

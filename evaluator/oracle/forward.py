@@ -61,14 +61,19 @@ def rounded(dtype: str) -> Callable[[Session], Recording]:
 
 
 def long(session: Session) -> Recording:
-    """At least 512 positions (600 by default), batch 3, no padding: rope and window faults hide in short prompts."""
+    """At least 512 positions (600 by default), batch 3 (1 of a large model), no padding: short prompts hide rope faults."""
     specs, shape = _sequence(session)
     limit = sequence_limit(session.model("float64"))
     length = min(session.length, limit or session.length)
     if length < MIN_LONG:
         raise NotApplicableError(f"the model takes {limit} positions, fewer than {MIN_LONG}")
     recording = Recording("long", "forward", "float64")
-    _add(session, recording, "seed0", session.made(resized(specs, shape, (3, length), None), "float64"))
+    _add(
+        session,
+        recording,
+        "seed0",
+        session.made(resized(specs, shape, (1 if session.large() else 3, length), None), "float64"),
+    )
     return recording
 
 

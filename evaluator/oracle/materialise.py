@@ -1,5 +1,6 @@
 """`materialise`: the target's weights as the run folder's `source/`."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -22,5 +23,16 @@ def materialise(target: Target, out: Path) -> dict[str, Any]:
     model = stored.read_checkpoint(target)
     folder = Path(target["path"])
     if target["kind"] == "gguf" or not any(folder.glob("*.safetensors")):
-        return weights.write_source(target, model, out, folder)
+        about = weights.write_source(target, model, out, folder)
+        if target["gguf_file"]:
+            _write_tokenizer(folder, target["gguf_file"], out)
+        return about
     return weights.write_table(out, weights.tensor_table(model), linked=True, path=str(folder.resolve()))
+
+
+def _write_tokenizer(folder: Path, gguf_file: str, out: Path) -> None:
+    """The tokenizer that the file holds, as tokenizer.json; left out where transformers cannot rebuild it."""
+    from transformers import AutoTokenizer
+
+    with contextlib.suppress(ValueError, ImportError, KeyError, OSError, NotImplementedError):
+        AutoTokenizer.from_pretrained(str(folder), gguf_file=gguf_file, local_files_only=True).save_pretrained(str(out))

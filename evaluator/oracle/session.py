@@ -15,6 +15,8 @@ from maxcode.evaluator.oracle.inputs import cast, make_inputs
 from maxcode.evaluator.oracle.lift import DTYPES
 from maxcode.evaluator.oracle.target import Target, load_target
 
+LARGE = 20_000_000  # parameters
+
 
 class NotApplicableError(Exception):
     """A scenario that this model cannot have; the message is the reason that the verdict shows."""
@@ -47,6 +49,10 @@ class Session:
         if key not in self._models:
             self._models[key] = _default_backends(build_model(self.target, dtype, self.source))
         return self._models[key]
+
+    def large(self) -> bool:
+        """Whether the model is of a real size, where scenarios keep the batch small and run nothing twice."""
+        return sum(p.numel() for p in self.model("float64").parameters()) > LARGE
 
     @property
     def seed(self) -> int:

@@ -1,6 +1,7 @@
 """Recordings on disk: `<scenario>.safetensors` beside `<scenario>.json` (docs/interfaces.md §7.1)."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,17 @@ class Recording:
         """Writes both files, each atomically, the JSON last; returns the JSON's path."""
         out.mkdir(parents=True, exist_ok=True)
         tensors = out / f"{self.name}.safetensors"
-        save_file(self._tensors, f"{tensors}.part", metadata={"format": "pt"})
+        save_tensors(self._tensors, Path(f"{tensors}.part"))
         Path(f"{tensors}.part").replace(tensors)
         return write_json(out / f"{self.name}.json", self._about | about | {"cases": self.cases})
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """A safetensors file with ordinary permissions (the library makes it readable by the owner only)."""
+    save_file(tensors, str(path), metadata={"format": "pt"})
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 def write_json(path: Path, content: Any) -> Path:

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from maxcode.evaluator.oracle import importing, stored
 from maxcode.evaluator.oracle.errors import OracleError
 from maxcode.evaluator.oracle.flatten import dtype_name
 from maxcode.evaluator.oracle.noise import persistent_buffers
+from maxcode.evaluator.oracle.store import save_tensors
 from maxcode.evaluator.oracle.target import Target
 
 WEIGHTS, TENSORS = "model.safetensors", "tensors.json"
@@ -95,7 +95,7 @@ def write_source(target: Target, model: nn.Module, out: Path, files_from: Path |
     state = model.state_dict()
     kept = {name: state[name].detach().contiguous() for name, facts in table.items() if not facts["tied_to"]}
     try:
-        save_file(kept, str(out / WEIGHTS), metadata={"format": "pt"})
+        save_tensors(kept, out / WEIGHTS)
     except (SafetensorError, OSError) as error:
         raise OracleError(str(out / WEIGHTS), str(error), "room to write the weights", "free some space") from error
     if files_from is not None:
