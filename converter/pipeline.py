@@ -14,7 +14,9 @@ from maxcode.converter.collect import collect
 from maxcode.converter.config_class import ConfigSource, emit_config, emit_module_config
 from maxcode.converter.context import Assumption, Context, Definition, Gap
 from maxcode.converter.nodes import blocks
+from maxcode.converter.passes.aliases import check_aliases
 from maxcode.converter.passes.constants import carry_constants
+from maxcode.converter.passes.division import divide_exactly
 from maxcode.converter.passes.docstrings import shorten_docstrings
 from maxcode.converter.passes.experts import dispatch_experts
 from maxcode.converter.passes.fold import Fold
@@ -104,12 +106,14 @@ def _structure(context: Context) -> None:
     carry_constants(context)
     _each_function(context, lambda d, f: dispatch_experts(context, f))
     return_mutated(context)
+    check_aliases(context)
     _each_function(context, lambda d, f: _apply(InPlace(context, d, f), f))
     _each_function(context, lambda d, f: _apply(Fold(), f))
     for definition in context.definitions:
         if definition.is_class:
             stack_layers(context, definition)
     _each_function(context, lambda d, f: scan_loops(context, d, f))
+    _each_function(context, lambda d, f: divide_exactly(context, d, f))
 
 
 def _expressions(context: Context, names: dict[str, Names]) -> None:

@@ -272,6 +272,7 @@ class Constructors(ast.NodeTransformer):
                 self.context.use("gaps", "gap"), ast.Constant("CV103"), ast.Constant(f"{canonical}: {missing.reason}")
             )
         self.context.imports |= applied.imports
+        self.context.helpers |= applied.helpers
         made = applied.expr
         if not isinstance(made, ast.Call):
             return typed(made, node)

@@ -6,8 +6,9 @@ A state fetched from a cache and updated in place by a helper (`conv_state.copy_
 import ast
 
 from maxcode.converter.calls import CallGraph, Function
-from maxcode.converter.context import Context
-from maxcode.converter.nodes import blocks, call, dress, loads, name, stored
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.infer import Kinds
+from maxcode.converter.nodes import blocks, call, dress, loads, name, stored, typed
 from maxcode.converter.passes.inplace import _is_inplace_name
 
 _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recurrent_state"}
@@ -16,20 +17,36 @@ _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recu
 def return_mutated(context: Context) -> None:
     """Rewrite every function that writes into a parameter, and every call to one; run before `InPlace`."""
     graph = CallGraph(context)
-    written = {f.key: _written(f) for f in graph.functions()}
+    written = {f.key: _written(f, Kinds(context, f.owner, f.node)) for f in graph.functions()}
     needed: set[tuple[str, str]] = set()
     for function in graph.functions():
         for block in list(blocks(function.node)):
             for index in range(len(block) - 1, -1, -1):
                 statement = block[index]
-                if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-                    _take_back(context, graph, function, written, needed, block, index)
+                if isinstance(statement, ast.Assign | ast.Expr) and isinstance(statement.value, ast.Call):
+                    _take_back(graph, function, written, needed, block, index)
+    for function in graph.functions():
+        _First(graph, function.owner, needed).visit(function.node)
     for function in graph.functions():
         if function.key in needed:
             _return_too(function, written[function.key])
 
 
-def _written(function: Function) -> list[str]:
+class _First(ast.NodeTransformer):
+    """Take the first of what a rewritten function returns, at the calls that need no written argument back."""
+
+    def __init__(self, graph: CallGraph, owner: Definition, needed: set[tuple[str, str]]) -> None:
+        self.graph, self.owner, self.needed = graph, owner, needed
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        called = {t.key for t in self.graph.targets(node, self.owner)}
+        if hasattr(node, "taken_back") or not called & self.needed:
+            return node
+        return typed(ast.Subscript(node, ast.Constant(0), ast.Load()), node)
+
+
+def _written(function: Function, types: Kinds) -> list[str]:
     """Parameters written in place before they are rebound."""
     parameters = [p for p in function.parameters if p != "self"]
     found = []
@@ -41,10 +58,16 @@ def _written(function: Function) -> list[str]:
                 target = method.value
         elif isinstance(statement, ast.Assign | ast.AugAssign):
             target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            target = target if isinstance(target, ast.Subscript) else None
+            adds = isinstance(statement, ast.AugAssign) and isinstance(target, ast.Name) and types.is_tensor(target)
+            target = target if adds or isinstance(target, ast.Subscript) else None
         while isinstance(target, ast.Subscript):
             target = target.value
-        if isinstance(target, ast.Name) and target.id in parameters and not _rebound_before(function, target):
+        if (
+            isinstance(target, ast.Name)
+            and target.id in parameters
+            and "dict" not in types.of(target)
+            and not _rebound_before(function, target)
+        ):
             found.append(target.id)
     return list(dict.fromkeys(found))
 
@@ -55,7 +78,6 @@ def _rebound_before(function: Function, target: ast.Name) -> bool:
 
 
 def _take_back(
-    context: Context,
     graph: CallGraph,
     function: Function,
     written: dict,
@@ -72,8 +94,11 @@ def _take_back(
     names = [a.id for a in arguments if isinstance(a, ast.Name)]
     if len(names) != len(arguments) or not any(_is_read_later(function, n, statement) for n in names):
         return
+    if len(targets) > 1 or len(set(names)) != len(names):
+        return
     needed.add(target.key)
-    result = statement.targets[0]
+    result = statement.targets[0] if isinstance(statement, ast.Assign) else ast.Name("_", ast.Store())
+    statement.value.taken_back = frozenset(names)
     block[index] = dress(
         ast.Assign([ast.Tuple([result, *(ast.Name(n, ast.Store()) for n in names)], ast.Store())], statement.value),
         statement,
@@ -120,6 +145,19 @@ def _put_back(function: Function, variable: str) -> ast.stmt | None:
 
 
 def _return_too(function: Function, parameters: list[str]) -> None:
-    for node in ast.walk(function.node):
+    if not isinstance(function.node.body[-1], ast.Return | ast.Raise):
+        function.node.body.append(ast.Return(ast.Constant(None)))
+    for node in _own_nodes(function.node):
         if isinstance(node, ast.Return):
             node.value = ast.Tuple([node.value or ast.Constant(None), *(name(p) for p in parameters)], ast.Load())
+
+
+def _own_nodes(function: ast.FunctionDef) -> list[ast.AST]:
+    """Nodes of a function without those of functions inside it, whose returns are their own."""
+    found, pending = [], list(function.body)
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            pending += ast.iter_child_nodes(node)
+    return found

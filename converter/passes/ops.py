@@ -161,6 +161,9 @@ class Ops(ast.NodeTransformer):
         if self._is_constant_buffer(node):
             node.value = self.visit(node.value)
             return typed(ast.Subscript(node, ast.Constant(...), ast.Load()), node)
+        info = self._static_name(node.value.func) if isinstance(node.value, ast.Call) else None
+        if info in ("torch.finfo", "torch.iinfo") and registry.entries(registry.ATTRIBUTES, f"{info}.{node.attr}"):
+            return self._used(apply_attribute(f"{info}.{node.attr}", self.visit(node.value)), node)
         if self._is_tensor_attribute(node):
             node.value = self.visit(node.value)
             try:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from maxcode.converter.arguments import fact, is_number, is_omitted, literal
-from maxcode.converter.rule import op
+from maxcode.converter.rule import helper, op
 
 float32 = jnp.float32
 
@@ -348,3 +348,11 @@ def array_equal(input, other):
 @op("torch.isin")
 def isin(elements, test_elements, *, assume_unique=False, invert=False):
     return jnp.isin(elements, test_elements, invert=invert)
+
+
+@helper
+def divide(x, divisor):
+    """x / divisor, correctly rounded. XLA turns a division by one number into a product with its reciprocal otherwise."""
+    dtype = jnp.result_type(x, divisor, jnp.float32 if jnp.issubdtype(jnp.result_type(x), jnp.integer) else x)
+    full = jnp.broadcast_to(jnp.asarray(divisor, dtype), jnp.shape(x))
+    return jnp.asarray(x, dtype) / lax.optimization_barrier(full)

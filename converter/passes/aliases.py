@@ -1,0 +1,435 @@
+"""Find in-place writes that JAX would lose: the written memory is read afterwards under another name.
+
+Runs once the calls that hand back written arguments are in place (`return_mutated`) and before `InPlace` turns writes into
+rebinding. What shares memory is told by `storages`; functions are summed up by what they write and what they give back.
+"""
+
+import ast
+from dataclasses import dataclass, field
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter.calls import CallGraph, Function
+from maxcode.converter.context import Context, callees
+from maxcode.converter.infer import Kinds
+from maxcode.converter.passes.storages import NOTHING, State, Storages, fresh, key_of, root_of, run_block
+
+# Torch functions and methods whose result may share memory with their first argument.
+VIEWS = frozenset({
+    "T", "H", "mT", "mH", "data", "real", "imag", "adjoint", "alias", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d",
+    "broadcast_tensors", "broadcast_to", "chunk", "contiguous", "detach", "diagonal", "double", "dropout", "dsplit", "expand",
+    "expand_as", "flatten", "float", "half", "bfloat16", "hsplit", "int", "long", "bool", "movedim", "moveaxis", "narrow", "permute",
+    "ravel", "reshape", "reshape_as", "select", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t",
+    "tensor_split", "to", "transpose", "type", "type_as", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
+    "view_as_complex", "view_as_real", "vsplit", "cpu", "cuda", "requires_grad_",
+})  # fmt: skip
+_SHAPE = frozenset(
+    {
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "is_floating_point",
+        "element_size",
+        "layout",
+    }
+)
+_PASSING = frozenset({
+    "tuple", "list", "dict", "set", "zip", "enumerate", "reversed", "sorted", "iter", "next", "getattr", "filter", "map", "items",
+    "values", "get", "pop", "copy", "setdefault", "chain", "Sequential", "Identity", "Flatten", "Unflatten", "Dropout",
+})  # fmt: skip
+_GROWING = frozenset({"append", "extend", "insert", "update", "add", "setdefault", "appendleft"})
+_NOT_WRITING = frozenset({"requires_grad_", "retain_grad", "share_memory_"})
+
+
+@dataclass
+class Summary:
+    """Of a function: parameters whose memory it writes, and those whose memory its result may share."""
+
+    writes: set[str] = field(default_factory=set)
+    returns: set[str] = field(default_factory=set)
+
+
+def check_aliases(context: Context) -> None:
+    """Record a gap for every in-place write that another name would have to show."""
+    graph = CallGraph(context)
+    functions = [f for f in graph.functions()]
+    types = {f.key: Kinds(context, f.owner, f.node) for f in functions}
+    inplace = _inplace_layers(context)
+    summaries: dict[tuple[str, str], Summary] = {f.key: Summary() for f in functions}
+    for _ in range(4):  # calls hand summaries on; deeper chains than this do not occur
+        before = {k: (set(s.writes), set(s.returns)) for k, s in summaries.items()}
+        for function in functions:
+            Follow(context, graph, function, types[function.key], summaries, inplace, report=False).run()
+        if before == {k: (s.writes, s.returns) for k, s in summaries.items()}:
+            break
+    for function in functions:
+        Follow(context, graph, function, types[function.key], summaries, inplace, report=True).run()
+
+
+def is_inplace_name(name: str) -> bool:
+    """Whether a torch name writes into its first argument: `add_`, not `__add__`."""
+    return name.endswith("_") and not name.endswith("__") and name not in _NOT_WRITING
+
+
+def _inplace_layers(context: Context) -> dict[str, bool]:
+    """`self.x` and class names of layers: whether calling them writes into their input (`nn.ReLU(inplace=True)`)."""
+    found: dict[str, bool] = {}
+    for definition in context.definitions:
+        for node in ast.walk(definition.node):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                for target in node.targets:
+                    if isinstance(target, ast.Attribute):
+                        found[f"{definition.qualified}:{ast.unparse(target)}"] = _is_inplace_layer(node.value)
+            if isinstance(node, ast.Call) and _is_inplace_layer(node):
+                found[tables.last(ast.unparse(node.func))] = True
+    return found
+
+
+def _is_inplace_layer(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if any(k.arg == "inplace" and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in node.keywords):
+        return True
+    short = tables.last(ast.unparse(node.func))
+    if short in ("Sequential", "ModuleList") and node.args:
+        return _is_inplace_layer(node.args[0])
+    last = node.args[-1] if node.args else None
+    return short in _ACTIVATIONS and isinstance(last, ast.Constant) and last.value is True
+
+
+_ACTIVATIONS = frozenset({"ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "SiLU", "Mish", "Hardtanh", "Hardswish", "Hardsigmoid", "Threshold", "RReLU", "Dropout"})  # fmt: skip
+
+
+class Follow:
+    """One function, followed in the order in which it runs."""
+
+    def __init__(
+        self, context: Context, graph: CallGraph, function: Function, types: Kinds, summaries: dict, inplace: dict, *, report: bool
+    ) -> None:  # fmt: skip
+        self.context, self.graph, self.function, self.types = context, graph, function, types
+        self.summaries, self.inplace, self.report = summaries, inplace, report
+        self.summary: Summary = summaries[function.key]
+        self.nested: set[str] = set()
+
+    def run(self) -> None:
+        """Follow the body; fills the summary, and with `report` records gaps."""
+        arguments = self.function.node.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        names += [a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None]
+        state = State({n: frozenset({("parameter", n)}) for n in names if n != "self"})
+        run_block(self.function.node.body, state, self.statement, self.head)
+
+    # --- statements
+
+    def head(self, node: ast.stmt, state: State) -> None:
+        """The part of a compound statement that runs before its body."""
+        if isinstance(node, ast.For | ast.AsyncFor):
+            self.bind(node.target, self.value(node.iter, state), state)
+        elif isinstance(node, ast.If | ast.While):
+            self.value(node.test, state)
+        elif isinstance(node, ast.Match):
+            self.value(node.subject, state)
+        else:
+            for item in node.items:
+                held = self.value(item.context_expr, state)
+                if item.optional_vars is not None:
+                    self.bind(item.optional_vars, held, state)
+
+    def statement(self, node: ast.stmt, state: State) -> None:
+        """A plain statement."""
+        if isinstance(node, ast.Assign):
+            self._assign(node, state)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self.bind(node.target, self.value(node.value, state), state)
+        elif isinstance(node, ast.AugAssign):
+            self._augmented(node, state)
+        elif isinstance(node, ast.Return):
+            held = self.value(node.value, state) if node.value is not None else NOTHING
+            self.summary.returns |= {str(s[1]) for s in held if s[0] == "parameter"}
+        elif isinstance(node, ast.Expr):
+            self._expression(node, state)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            self._nested(node)
+        else:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.expr):
+                    self.value(child, state)
+
+    def _assign(self, node: ast.Assign, state: State) -> None:
+        held = self.value(node.value, state)
+        for target in node.targets:
+            if isinstance(target, ast.Tuple | ast.List) and isinstance(node.value, ast.Tuple | ast.List):
+                if len(target.elts) == len(node.value.elts) and not any(
+                    isinstance(e, ast.Starred) for e in target.elts
+                ):
+                    parts = [self.value(v, state) for v in node.value.elts]
+                    for element, part in zip(target.elts, parts, strict=True):
+                        self.bind(element, part, state)
+                    continue
+            self.bind(target, held, state)
+
+    def bind(self, target: ast.expr, held: Storages, state: State) -> None:
+        """Bind a target; storing into a tensor's position is a write."""
+        if isinstance(target, ast.Tuple | ast.List):
+            for element in target.elts:
+                self.bind(element, held, state)
+        elif isinstance(target, ast.Starred):
+            self.bind(target.value, held, state)
+        elif isinstance(target, ast.Subscript):
+            self._store(target, held, state)
+        elif (key := key_of(target)) is not None:
+            state.bind(key, held)
+
+    def _store(self, target: ast.Subscript, held: Storages, state: State) -> None:
+        self.value(target.slice, state)
+        root = root_of(target)
+        key = key_of(root)
+        memory = self.value(target.value, state)
+        if self._may_be_tensor(target.value):
+            self.write(memory, target, key, state)
+        elif key is not None:
+            state.add(key, held)
+
+    def _augmented(self, node: ast.AugAssign, state: State) -> None:
+        held = self.value(node.value, state)
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            self._store(target, held, state)
+            if not self._may_be_tensor(target.value) and self._may_be_tensor(target):
+                self.write(self.value(target.value, state), target, key_of(root_of(target)), state)
+            return
+        key = key_of(target)
+        if key is None:
+            return
+        memory = self._read(key, target, state)
+        if self._may_be_tensor(target):
+            self.write(memory, node, key, state)
+        elif self.types.of(target) & {"list", "tuple"}:
+            state.add(key, held)
+        else:
+            state.bind(key, fresh())
+
+    def _expression(self, node: ast.Expr, state: State) -> None:
+        made = node.value
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and is_inplace_name(made.func.attr):
+            receiver = made.func.value
+            if self._may_be_tensor(receiver) and key_of(root_of(receiver)) is not None:
+                memory = self.value(receiver, state)
+                self._arguments(made, state)
+                self.write(memory, made, key_of(root_of(receiver)), state)
+                return
+        self.value(made, state)
+
+    def _nested(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A function inside: writes into names of the outer one are not followed."""
+        own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        for child in ast.walk(node):
+            target = None
+            if (
+                isinstance(child, ast.Call)
+                and isinstance(child.func, ast.Attribute)
+                and is_inplace_name(child.func.attr)
+            ):
+                target = root_of(child.func.value)
+            elif isinstance(child, ast.Subscript) and isinstance(child.ctx, ast.Store):
+                target = root_of(child)
+            if isinstance(target, ast.Name) and target.id not in own and self._may_be_tensor(target):
+                self.gap(child, f"write to {target.id!r}", "a nested function writes into a tensor of the outer one",
+                         "return the tensor from the nested function")  # fmt: skip
+
+    # --- expressions
+
+    def value(self, node: ast.expr | None, state: State) -> Storages:
+        """Memory that the value of an expression may share with a name; notes reads and writes on the way."""
+        if node is None or isinstance(node, ast.Constant | ast.Lambda | ast.JoinedStr):
+            return NOTHING
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._path(node, state)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node, state)
+        if isinstance(node, ast.Call):
+            return self._call(node, state)
+        if isinstance(node, ast.NamedExpr):
+            held = self.value(node.value, state)
+            self.bind(node.target, held, state)
+            return held
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            return self._comprehension(node, state)
+        parts = [self.value(c, state) for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)]
+        passes = isinstance(
+            node, ast.Tuple | ast.List | ast.Set | ast.Dict | ast.Starred | ast.IfExp | ast.BoolOp | ast.Await
+        )
+        if passes or (isinstance(node, ast.BinOp) and self.types.of(node) & {"tuple", "list", "dict"}):
+            return NOTHING.union(*parts)
+        return fresh()
+
+    def _path(self, node: ast.Name | ast.Attribute, state: State) -> Storages:
+        if isinstance(node, ast.Attribute):
+            if node.attr in _SHAPE:
+                return NOTHING
+            if node.attr in VIEWS and self._may_be_tensor(node.value):
+                return self.value(node.value, state)
+        key = key_of(node)
+        if key is None:
+            return self.value(node.value, state)
+        return self._read(key, node, state)
+
+    def _read(self, key: str, node: ast.expr, state: State) -> Storages:
+        parts = key.split(".")
+        for end in range(1, len(parts) + 1):
+            prefix = ".".join(parts[:end])
+            write = state.stale.get(prefix)
+            if write is not None:
+                self._stale(prefix, write, node)
+        if key not in state.held:
+            owner = next(
+                (p for end in range(len(parts) - 1, 0, -1) if (p := ".".join(parts[:end])) in state.held), None
+            )
+            state.held[key] = state.held[owner] if owner is not None else frozenset({("path", key)})
+        return state.held[key]
+
+    def _subscript(self, node: ast.Subscript, state: State) -> Storages:
+        held = self.value(node.value, state)
+        index = self.value(node.slice, state)
+        if not self._may_be_tensor(node.value):
+            return held
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        gathered = any(self.types.is_tensor(p) or isinstance(p, ast.List) for p in parts) or index is None
+        return fresh() if gathered else held
+
+    def _comprehension(self, node: ast.expr, state: State) -> Storages:
+        inner = state.copy()
+        for generator in node.generators:
+            self.bind(generator.target, self.value(generator.iter, inner), inner)
+            for test in generator.ifs:
+                self.value(test, inner)
+        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        held = NOTHING.union(*(self.value(e, inner) for e in elements))
+        state.stale |= {k: w for k, w in inner.stale.items() if k in state.held}
+        return held
+
+    # --- calls
+
+    def _arguments(self, node: ast.Call, state: State) -> tuple[list[Storages], dict[str | None, Storages]]:
+        return [self.value(a, state) for a in node.args], {k.arg: self.value(k.value, state) for k in node.keywords}
+
+    def _call(self, node: ast.Call, state: State) -> Storages:
+        function = node.func
+        method = function.attr if isinstance(function, ast.Attribute) else None
+        if method in _SHAPE:
+            return NOTHING
+        if isinstance(function, ast.Name) and function.id in ("isinstance", "len", "type", "hasattr", "super"):
+            return NOTHING
+        of_tensor = method is not None and self._is_tensor(function.value)
+        receiver = (
+            self.value(function.value, state) if method is not None and not self._is_static(function) else NOTHING
+        )
+        positional, named = self._arguments(node, state)
+        targets = self.graph.targets(node, self.function.owner)
+        if targets:
+            return self._own(node, targets, positional, named, state)
+        short = method or tables.last(ast.unparse(function))
+        if method in _GROWING and not of_tensor and (key := key_of(function.value)) is not None:
+            state.add(key, NOTHING.union(*positional, *named.values()))
+            return receiver
+        first = receiver if of_tensor else positional[0] if positional else named.get("input", NOTHING)
+        return self._torch(node, short, first, positional, named, state, receiver)
+
+    def _torch(
+        self, node: ast.Call, short: str, first: Storages, positional: list, named: dict, state: State, receiver: Storages
+    ) -> Storages:  # fmt: skip
+        if "out" in named:
+            self.write(named["out"], node, None, state)
+            return named["out"]
+        if is_inplace_name(short) or self._asks_inplace(node) or self._is_inplace_layer(node):
+            self.write(first, node, None, state)
+            return first
+        if isinstance(node.func, ast.Attribute) and "cache" in self.types.of(node.func.value):
+            return frozenset({("cache", ast.unparse(node.func))})
+        names = {tables.last(c) for c in callees(node)} | {short}
+        if names & VIEWS:
+            return first
+        if names & _PASSING:
+            return NOTHING.union(receiver, *positional, *named.values())
+        return fresh()
+
+    def _own(
+        self, node: ast.Call, targets: list[Function], positional: list, named: dict, state: State
+    ) -> Storages:  # fmt: skip
+        """A call of a converted function: what it writes must come back, what it gives back may be an argument."""
+        result = fresh()
+        back: frozenset[str] = getattr(node, "taken_back", frozenset())
+        for target in targets:
+            summary = self.summaries.get(target.key, Summary())
+            names = target.parameters[1:] if target.is_method else target.parameters
+            held = dict(zip(names, positional, strict=False)) | {k: v for k, v in named.items() if k is not None}
+            for parameter in sorted(summary.writes & set(held)):
+                argument = _argument(node, names, parameter)
+                key = key_of(argument) if argument is not None else None
+                self.write(held[parameter], node, key if key in back else None, state)
+            result |= NOTHING.union(*(held[p] for p in summary.returns if p in held))
+        return result
+
+    def _asks_inplace(self, node: ast.Call) -> bool:
+        return any(
+            k.arg == "inplace" and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in node.keywords
+        )
+
+    def _is_inplace_layer(self, node: ast.Call) -> bool:
+        known = self.inplace.get(f"{self.function.owner.qualified}:{ast.unparse(node.func)}")
+        if known is not None:
+            return known
+        return any(self.inplace.get(tables.last(c), False) for c in callees(node) if c.startswith("module:"))
+
+    def _is_static(self, function: ast.Attribute) -> bool:
+        """Whether `a.b.c` names an imported function rather than a method of a value."""
+        root = ast.unparse(function).split(".")[0]
+        return root in self.function.owner.file.imports and root not in self.types.names
+
+    # --- writes
+
+    def write(self, memory: Storages, node: ast.AST, through: str | None, state: State) -> None:
+        """A write into `memory`, after which only the name `through` is rebound."""
+        state.write(memory, node, through)
+        self.summary.writes |= {str(s[1]) for s in memory if s[0] == "parameter"}
+        for kind, what in memory:
+            if kind == "path" and through != what and str(what).startswith("self."):
+                self.gap(node, f"write to {what}", "the write goes through another name, so the module would not keep it",
+                         f"write to {what} itself")  # fmt: skip
+            elif kind == "cache" and through not in getattr(node, "taken_back", ()):
+                self.gap(
+                    node,
+                    f"write to {what}()",
+                    "the write goes into a cache's own array",
+                    "set it in the cache afterwards",
+                )
+
+    def _stale(self, key: str, write: ast.AST, node: ast.AST) -> None:
+        line = getattr(node, "lineno", 0)
+        self.gap(write, "in-place write", f"{key!r} shares the written memory and is read afterwards (line {line})",
+                 f"write to a copy, or read {key!r} before")  # fmt: skip
+
+    def gap(self, node: ast.AST, what: str, reason: str, hint: str) -> None:
+        """Record a gap, in the reporting round only."""
+        if self.report:
+            self.context.gap("CV132", node, what, reason, hint)
+
+    def _may_be_tensor(self, node: ast.expr) -> bool:
+        found = self.types.of(node)
+        return not found or bool(found & {"tensor", "param", "unknown"})
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        return bool(self.types.of(node) & {"tensor", "param"})
+
+
+def _argument(node: ast.Call, names: list[str], parameter: str) -> ast.expr | None:
+    for keyword in node.keywords:
+        if keyword.arg == parameter:
+            return keyword.value
+    position = names.index(parameter)
+    return node.args[position] if position < len(node.args) else None
