@@ -71,3 +71,13 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
         return jnp.moveaxis(draws, 0, -1)
     noise = jax.random.gumbel(random.next_key(), logits.shape, logits.dtype)
     return jax.lax.top_k(logits + noise, num_samples)[1]
+
+
+@op("torch.Tensor.uniform")
+def uniform(input, low=0.0, high=1.0):
+    return jax.random.uniform(random.next_key(), input.shape, input.dtype, low, high)
+
+
+@op("torch.Tensor.normal")
+def normal_filled(input, mean=0.0, std=1.0):
+    return mean + std * jax.random.normal(random.next_key(), input.shape, input.dtype)
