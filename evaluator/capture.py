@@ -13,8 +13,12 @@ Observer = Callable[[str, int, nnx.Module, Any], None]  # fqn, number of the cal
 
 
 @contextlib.contextmanager
-def watching(model: nnx.Module, observe: Observer) -> Iterator[None]:
+def watching(
+    model: nnx.Module, observe: Observer, around: Callable[[str], Any] = lambda fqn: contextlib.nullcontext()
+) -> Iterator[None]:
     """While active, `observe` sees every call of a module below `model`, when it ends (innermost first).
+
+    Each call runs inside the context manager `around(fqn)`.
 
     The classes' `__call__` is wrapped, so it works inside a trace on a merged model. Calls of modules that are not
     below `model` (a scanned stack builds its layers anew) are not seen: build with `scan_layers=False`.
@@ -22,7 +26,7 @@ def watching(model: nnx.Module, observe: Observer) -> Iterator[None]:
     named = {id(module): fqn for fqn, module in walk(model)}
     kept = [module for _, module in walk(model)]  # ids stay taken
     classes = {type(module) for module in kept if isinstance(module, nnx.Module) and callable(module)}
-    state = _State(named, observe)
+    state = _State(named, observe, around)
     originals = {cls: cls.__dict__.get("__call__") for cls in classes}
     wrappers = {cls: state.wrap(cls.__call__) for cls in classes}
     for cls, wrapper in wrappers.items():
@@ -38,8 +42,8 @@ def watching(model: nnx.Module, observe: Observer) -> Iterator[None]:
 
 
 class _State:
-    def __init__(self, named: dict[int, str], observe: Observer):
-        self.named, self.observe = named, observe
+    def __init__(self, named: dict[int, str], observe: Observer, around: Callable[[str], Any]):
+        self.named, self.observe, self.around = named, observe, around
         self.active: set[int] = set()
         self.counts: Counter[str] = Counter()
 
@@ -50,7 +54,8 @@ class _State:
                 return original(module, *args, **kwargs)
             self.active.add(id(module))
             try:
-                output = original(module, *args, **kwargs)
+                with self.around(fqn):
+                    output = original(module, *args, **kwargs)
             finally:
                 self.active.discard(id(module))
             self.observe(fqn, self.counts[fqn], module, output)

@@ -1,5 +1,6 @@
 """`adversarial`: edge inputs, and gradient ascent on the (embedded) inputs to maximise the difference."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -55,7 +56,7 @@ def _ascent(context: Context, runner: Runner):
     if context.oracle_command is None:
         raise NotRun("gradient ascent needs the live oracle; start the worker with --oracle-command")
     inputs = starting_point(context, runner.model, name)
-    outcomes, skipped = {}, 0
+    outcomes, skipped, gradient = {}, 0, pullback(runner, inputs, name)
     with Peer(context.oracle_command) as peer:
         for step in range(STEPS):
             expected, _, answer = peer.call("forward", inputs)
@@ -66,7 +67,7 @@ def _ascent(context: Context, runner: Runner):
                 outcomes[f"ascent step {step}"] = compare_outputs(actual, expected)
             if set(actual) != set(expected):
                 break
-            inputs = inputs | {name: _climb(peer, runner, inputs, name, actual, expected)}
+            inputs = inputs | {name: _climb(peer, gradient, inputs, name, actual, expected)}
     return outcomes, skipped, f"{STEPS} steps on {name}"
 
 
@@ -90,22 +91,30 @@ def starting_point(context: Context, model: nnx.Module, name: str) -> dict[str, 
     return rest | {name: table[ids].astype(np.float64)}
 
 
-def _climb(peer: Peer, runner: Runner, inputs, name: str, actual, expected) -> np.ndarray:
+def pullback(runner: Runner, inputs: dict[str, Any], name: str) -> Callable[..., jax.Array]:
+    """The compiled `(x, cotangents) -> gradient` of our side with respect to the input `name`."""
+    traced, static = split_static(accepted(runner.model, inputs))
+    rest = to_jax({n: v for n, v in traced.items() if n != name})
+
+    def gradient(x, cotangents):
+        def forward(x):
+            outputs = named_outputs(nnx.merge(runner.graph, runner.state)(**rest, **static, **{name: x}))
+            return {n: outputs[n] for n in cotangents}
+
+        return jax.vjp(forward, x)[1](cotangents)[0]
+
+    return jax.jit(gradient)
+
+
+def _climb(peer: Peer, gradient: Callable[..., jax.Array], inputs, name: str, actual, expected) -> np.ndarray:
     """One normalised step along the gradient of half the squared difference: both sides' vector-Jacobian products."""
     cotangents = {n: actual[n] - expected[n] for n in actual if actual[n].dtype.kind == "f"}
     scale = max((np.abs(c).max() for c in cotangents.values()), default=0.0) or 1.0
     cotangents = {n: np.where(np.isfinite(c), c / scale, 0.0) for n, c in cotangents.items()}
-    traced, static = split_static(accepted(runner.model, inputs))
-    rest = to_jax({n: v for n, v in traced.items() if n != name})
-
-    def forward(x):
-        outputs = named_outputs(nnx.merge(runner.graph, runner.state)(**rest, **static, **{name: x}))
-        return {n: outputs[n] for n in cotangents}
-
-    ours = np.asarray(jax.vjp(forward, to_jax(inputs[name]))[1](to_jax(cotangents))[0])
+    ours = np.asarray(gradient(to_jax(inputs[name]), to_jax(cotangents)))
     _, theirs, _ = peer.call("vjp", inputs, cotangents, wrt=[name])
     direction = ours - theirs[name]
     if not np.abs(direction).max() > 0:
-        direction = ours  # both sides move alike: leave the point anyway, along the difference's own sensitivity
+        direction = ours  # both sides move alike: leave the point anyway, along our own sensitivity
     norm = np.sqrt(np.square(direction).mean()) or 1.0
     return inputs[name] + STRIDE * np.sqrt(np.square(inputs[name]).mean()) * direction / norm

@@ -7,6 +7,7 @@ from flax import nnx
 
 from maxcode.evaluator.capture import watching
 from maxcode.evaluator.checks.registry import Context, check
+from maxcode.evaluator.operations import narrower, operation_dtypes
 from maxcode.evaluator.package import accepted, cast_floats, named_outputs, split_static, to_jax
 from maxcode.evaluator.verdict import Check
 
@@ -16,7 +17,7 @@ SHOWN = 5
 
 @check("dtypes", group="plain", cheap=True)
 def dtypes(context: Context) -> Check:
-    """Compare output dtypes by module path and call; nothing is computed, shapes and dtypes are traced."""
+    """Compare output dtypes by module path and call, and those of sensitive operations inside; all traced, not run."""
     case = context.scenario("dtypes").cases[0]
     model = context.package.build(**context.package.overrides("bfloat16", scan_layers=False))
     ours = boundary_dtypes(model, cast_floats(case.inputs, "bfloat16"))
@@ -34,7 +35,11 @@ def dtypes(context: Context) -> Check:
                     faults.append(
                         f"{call['fqn'] or 'the model'} ({cls}) gives {name} in {found[name]}, expected {wanted}"
                     )
-    detail = "; ".join(faults[:SHOWN]) or f"{compared} boundaries compared"
+    detail = f"{compared} boundaries compared"
+    if (operations := case.record.get("operations")) is not None:
+        faults += narrower(operation_dtypes(model, cast_floats(case.inputs, "bfloat16")), operations)
+        detail += f", and operations inside {len(operations)} modules"
+    detail = "; ".join(faults[:SHOWN]) or detail
     if absent:
         detail += f"; {len(absent)} source modules are no modules here ({', '.join(sorted(absent)[:3])} …)"
     context.save_evidence("dtypes", {"compared": compared, "faults": faults, "absent": sorted(absent)})

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 CONFIG = {
     "vocab_size": 37, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -257,6 +258,34 @@ def hooked_calls(model, inputs):
     return calls
 
 
+FAMILIES = {torch.rsqrt: "root", F.softmax: "exp", F.silu: "exp", torch.Tensor.cos: "trigonometry"}
+
+
+class Operations(TorchFunctionMode):
+    """Result dtypes of roots and exponentials by the module that computes them."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.found, self.stack = {}, []
+        for name, module in model.named_modules():
+            module.register_forward_pre_hook(lambda m, args, name=name: self.stack.append(name))
+            module.register_forward_hook(lambda m, args, output: self.stack.pop() and None)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func in FAMILIES:
+            families = self.found.setdefault(self.stack[-1], {})
+            families.setdefault(FAMILIES[func], []).append(str(result.dtype)[6:])
+        return result
+
+
+def operations(inputs):
+    model = make(torch.bfloat16)
+    with Operations(model) as watched:
+        model(**inputs)
+    return {fqn: {f: sorted(set(ds)) for f, ds in families.items()} for fqn, families in watched.found.items()}
+
+
 def record_modules(out, model, inputs):
     for name, dtype, calls in (
         ("modules", "float64", hooked_calls(model, inputs)),
@@ -270,7 +299,9 @@ def record_modules(out, model, inputs):
             else:
                 entry["dtypes"] = {k: str(v.dtype)[6:] for k, v in outputs.items()}
             modules.append(entry)
-        writer.case("seed0", inputs, modules=modules)
+        record = writer.case("seed0", inputs, modules=modules)
+        if name == "dtypes":
+            record["operations"] = operations(inputs)
         writer.write()
     make()  # lift again
 

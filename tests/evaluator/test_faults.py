@@ -1,0 +1,47 @@
+"""The self-test of the checks, on the fixture package."""
+
+import json
+
+import pytest
+
+from maxcode.evaluator import faults
+from maxcode.evaluator.package import find_package
+
+
+@pytest.fixture
+def run(tiny_run):
+    return faults.Run(find_package(tiny_run / "package"), tiny_run / "oracle", tiny_run / "source")
+
+
+def test_only_lines_that_run_get_faults(run):
+    found = faults.find_faults(run.package, {"modeling.py": [10**6]})
+    assert found == {}
+
+
+def test_a_copy_is_edited_and_the_original_stays(run, tmp_path):
+    lines = {"modeling.py": list(range(1, 400)), "layers.py": list(range(1, 200))}
+    fault = faults.find_faults(run.package, lines)["norm eps"][0]
+    before = (run.package / "modeling.py").read_text()
+    copy = faults.inject(fault, run, tmp_path)
+    assert "self.eps * 10" in (copy.package / "modeling.py").read_text()
+    assert (run.package / "modeling.py").read_text() == before
+    assert (copy.package.parent / "weights.json").exists()
+
+
+@pytest.mark.slow
+def test_an_edit_that_changes_nothing_is_not_seeded(run):
+    text = (run.package / "modeling.py").read_text()
+    start = text.index("self.groups = config.num_attention_heads")
+    same = faults.Fault("none", "modeling.py", 1, start, start, "", "(0); ")
+    assert faults.try_fault(run, same, faults.reach(run, lines=False)["fingerprint"]) is None
+
+
+@pytest.mark.slow
+def test_seeded_faults_are_caught(tiny_run, tmp_path):
+    out = tmp_path / "faults.json"
+    folders = [(f"--{name}", str(tiny_run / name)) for name in ("package", "oracle", "source")]
+    status = faults.main([*(part for pair in folders for part in pair), "--out", str(out)])
+    found = json.loads(out.read_text())
+    assert found["seeded"] >= 18
+    assert [fault["kind"] for fault in found["faults"] if not fault["caught_by"]] == []
+    assert status == 0
