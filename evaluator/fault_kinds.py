@@ -123,6 +123,8 @@ def _compare(node: ast.AST, swaps: dict[type, str]) -> str | None:
 def cache_start(node: ast.AST) -> str | None:
     if called(node) == "dynamic_update_slice_in_dim" and len(node.args) >= 3:
         return _with_argument(node, 2, f"{text(node.args[2])} + 1")
+    if called(node) == "advance" and len(node.args) == 2:  # the cache's count of written positions
+        return _with_argument(node, 1, f"{text(node.args[1])} + 1")
     if called(node) == "dynamic_update_slice" and len(node.args) >= 3 and isinstance(node.args[2], ast.Tuple):
         starts = [text(e) for e in node.args[2].elts]
         traced = [i for i, e in enumerate(node.args[2].elts) if not isinstance(e, ast.Constant)]

@@ -168,8 +168,12 @@ def new_cache(model: nnx.Module, inputs: dict[str, Any], batch: int, length: int
     """A cache of `length` positions; a model with an encoder is told how many positions that has."""
     encoder = inputs.get("input_ids", inputs.get("inputs_embeds"))
     takes_encoder = "decoder_input_ids" in inspect.signature(type(model).__call__).parameters
-    more = {"encoder_length": encoder.shape[1]} if takes_encoder and encoder is not None else {}
-    return model.init_cache(batch, length, **more)
+    if not takes_encoder or encoder is None:
+        return model.init_cache(batch, length)
+    if "encoder_length" in inspect.signature(model.init_cache).parameters:
+        return model.init_cache(batch, length, encoder_length=encoder.shape[1])
+    package = type(model).__module__.partition(".")[0]
+    return importlib.import_module(f"{package}.cache").init_cache(model, batch, length, encoder_length=encoder.shape[1])
 
 
 class Runner:
