@@ -171,7 +171,9 @@ def is_model_code(context: Context, qualified: str) -> bool:
         if short in tables.SUPPORT or short in tables.PLAIN_CALLS or short in tables.DROPPED_BASES:
             return False
         parts = qualified.split(".")
-        return parts[1] == "models" and not parts[3].startswith("configuration_") if len(parts) > 3 else False
+        if len(parts) < 4 or parts[1] != "models" or parts[2] == "auto":
+            return False
+        return not parts[3].startswith("configuration_")
     located = context.project.lookup(qualified)
     return located is not None
 

@@ -98,8 +98,10 @@ class Kinds:
                 if isinstance(node, ast.Assign):
                     for target in node.targets:
                         self._assign(target, node.value)
-                elif isinstance(node, ast.NamedExpr | ast.AugAssign):
+                elif isinstance(node, ast.NamedExpr):
                     self._assign(node.target, node.value)
+                elif isinstance(node, ast.AugAssign) and self.of(node.value) & _TENSORS:
+                    self._assign(node.target, node.value)  # a number added says nothing of what it is added to
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):

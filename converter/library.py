@@ -16,6 +16,20 @@ def support_library() -> dict[str, str]:
 
 
 @functools.cache
+def _defined_names(module: str) -> frozenset[str]:
+    tree = ast.parse(support_library()[module])
+    found = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    found |= {t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+    found |= {a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) and n.level for a in n.names}
+    return frozenset(found)
+
+
+def defines(module: str, name: str) -> bool:
+    """Whether a support module defines or re-exports `name`."""
+    return module in support_library() and name in _defined_names(module)
+
+
+@functools.cache
 def _support_classes() -> dict[str, tuple[str, frozenset[str]]]:
     """Support class -> (its module, keyword-only arguments of its constructor), read from the support library's text."""
     found: dict[str, tuple[str, frozenset[str]]] = {}

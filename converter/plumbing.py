@@ -36,7 +36,8 @@ SUPPORT = {
     "slice_logits_to_keep": ("heads", "slice_logits_to_keep"),
 }
 
-MASK_FACTORIES_MODULE = "masking_utils"  # every function of that module has its namesake in support/masks.py
+# Modules of the framework whose functions have namesakes in a support module, where that has them.
+NAMESAKES = {"activations": "activations", "masking_utils": "masks", "loss_utils": "losses"}
 RECORDS_MODULES = ("modeling_outputs", "utils.generic")
 
 DROPPED_BASES = frozenset({"GenerationMixin", "PushToHubMixin", "EmbeddingAccessMixin", "ABC", "ModuleUtilsMixin"})
@@ -46,7 +47,7 @@ TIED_KEYS = "_tied_weights_keys"  # class attribute: parameter -> the one it sha
 # Calls whose effect is none of the model's: logging, checks of the environment, initialisation of random weights.
 DROPPED_CALLS = frozenset({
     "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info", "debug", "_init_weights", "apply", "reset_parameters",
-    "mark_static_address", "_check", "check_support_param_buffer_assignment", "set_printoptions", "requires_grad_", "manual_seed",
+    "mark_static_address", "_check", "torch_compilable_check", "check_support_param_buffer_assignment", "set_printoptions", "requires_grad_", "manual_seed",
     "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
 })  # fmt: skip
 DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", "torch._check", "torch._dynamo")

@@ -51,12 +51,13 @@ class Summary:
 
     writes: set[str] = field(default_factory=set)
     returns: set[str] = field(default_factory=set)
+    joint: bool = False  # whether two of its results share memory
 
 
 def check_aliases(context: Context) -> None:
     """Record a gap for every in-place write that another name would have to show."""
     graph = CallGraph(context)
-    functions = [f for f in graph.functions()]
+    functions = list(graph.functions())
     types = {f.key: Kinds(context, f.owner, f.node) for f in functions}
     inplace = _inplace_layers(context)
     summaries: dict[tuple[str, str], Summary] = {f.key: Summary() for f in functions}
@@ -149,6 +150,7 @@ class Follow:
             self._augmented(node, state)
         elif isinstance(node, ast.Return):
             held = self.value(node.value, state) if node.value is not None else NOTHING
+            self.summary.joint |= self._is_joint(node.value, state)
             self.summary.returns |= {str(s[1]) for s in held if s[0] == "parameter"}
         elif isinstance(node, ast.Expr):
             self._expression(node, state)
@@ -158,6 +160,17 @@ class Follow:
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.expr):
                     self.value(child, state)
+
+    def _is_joint(self, node: ast.expr | None, state: State) -> bool:
+        if not isinstance(node, ast.Tuple | ast.List | ast.Call):
+            return False
+        parts = node.elts if not isinstance(node, ast.Call) else [*node.args, *(k.value for k in node.keywords)]
+        held = [self.value(p, state) for p in parts] if len(parts) > 1 and not self._is_plain_call(node) else []
+        return any(a & b for i, a in enumerate(held) for b in held[:i])
+
+    def _is_plain_call(self, node: ast.expr) -> bool:
+        """Whether a call makes something new of its arguments, rather than a record of them."""
+        return isinstance(node, ast.Call) and "record" not in self.types.of(node)
 
     def _assign(self, node: ast.Assign, state: State) -> None:
         held = self.value(node.value, state)
@@ -175,8 +188,10 @@ class Follow:
     def bind(self, target: ast.expr, held: Storages, state: State) -> None:
         """Bind a target; storing into a tensor's position is a write."""
         if isinstance(target, ast.Tuple | ast.List):
+            # What a call makes anew is different memory for each of its results.
+            new = {s for s in held if s[0] == "new" and not any(s in other for other in state.held.values())}
             for element in target.elts:
-                self.bind(element, held, state)
+                self.bind(element, held - new | fresh() if new else held, state)
         elif isinstance(target, ast.Starred):
             self.bind(target.value, held, state)
         elif isinstance(target, ast.Subscript):
@@ -333,6 +348,8 @@ class Follow:
         targets = self.graph.targets(node, self.function.owner)
         if targets:
             return self._own(node, targets, positional, named, state)
+        if method is not None and self._is_cache(function.value):
+            return frozenset({("cache", ast.unparse(function))})
         short = method or tables.last(ast.unparse(function))
         if method in _GROWING and not of_tensor and (key := key_of(function.value)) is not None:
             state.add(key, NOTHING.union(*positional, *named.values()))
@@ -349,8 +366,6 @@ class Follow:
         if is_inplace_name(short) or self._asks_inplace(node) or self._is_inplace_layer(node):
             self.write(first, node, None, state)
             return first
-        if isinstance(node.func, ast.Attribute) and "cache" in self.types.of(node.func.value):
-            return frozenset({("cache", ast.unparse(node.func))})
         names = {tables.last(c) for c in callees(node)} | {short}
         if names & VIEWS:
             return first
@@ -362,16 +377,20 @@ class Follow:
         self, node: ast.Call, targets: list[Function], positional: list, named: dict, state: State
     ) -> Storages:  # fmt: skip
         """A call of a converted function: what it writes must come back, what it gives back may be an argument."""
-        result = fresh()
+        result = NOTHING
         back: frozenset[str] = getattr(node, "taken_back", frozenset())
         for target in targets:
             summary = self.summaries.get(target.key, Summary())
             names = target.parameters[1:] if target.is_method else target.parameters
             held = dict(zip(names, positional, strict=False)) | {k: v for k, v in named.items() if k is not None}
             for parameter in sorted(summary.writes & set(held)):
+                if any(held[q] & held[parameter] for q in held if q != parameter):
+                    self.gap(node, f"{target.node.name}()", f"it writes into {parameter!r}, which shares memory with another argument",
+                             "pass a copy")  # fmt: skip
                 argument = _argument(node, names, parameter)
                 key = key_of(argument) if argument is not None else None
                 self.write(held[parameter], node, key if key in back else None, state)
+            result |= {("joint", node)} if summary.joint else fresh()
             result |= NOTHING.union(*(held[p] for p in summary.returns if p in held))
         return result
 
@@ -421,7 +440,13 @@ class Follow:
 
     def _may_be_tensor(self, node: ast.expr) -> bool:
         found = self.types.of(node)
+        if isinstance(node, ast.Attribute) and self._is_cache(node.value):
+            return False  # a table of the cache object, which is one object on both sides
         return not found or bool(found & {"tensor", "param", "unknown"})
+
+    def _is_cache(self, node: ast.expr) -> bool:
+        named = isinstance(node, ast.Name) and node.id in tables.CACHE_ARGUMENTS
+        return named or "cache" in self.types.of(node)
 
     def _is_tensor(self, node: ast.expr) -> bool:
         return bool(self.types.of(node) & {"tensor", "param"})

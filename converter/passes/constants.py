@@ -87,4 +87,5 @@ class _Read(ast.NodeTransformer):
         self.name, self.value = name, value
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.copy_location(ast.Constant(self.value), node) if node.id == self.name else node
+        read = node.id == self.name and isinstance(node.ctx, ast.Load)
+        return ast.copy_location(ast.Constant(self.value), node) if read else node

@@ -1,19 +1,19 @@
 """Turn writes into rebinding: `x[i] = v` becomes `x = x.at[i].set(v)`, `x.add_(y)` becomes `x = x.add(y)`.
 
-JAX arrays never change, so a write through one name must not have been meant to show under another: a name that is a view
-of a written tensor and is read after the write is a gap.
+JAX arrays never change, so a write through one name must not have been meant to show under another: `aliases` has looked for
+such names before.
 """
 
 import ast
 from typing import Any
 
-from maxcode.converter.context import Context, Definition, copy_facts, kinds
+from maxcode.converter.context import Context, Definition, copy_facts, seen
 from maxcode.converter.infer import Kinds
+from maxcode.converter.nodes import dress
+from maxcode.converter.passes.aliases import is_inplace_name
 
 _AUGMENTED = {ast.Add: "add", ast.Sub: "add", ast.Mult: "multiply", ast.Div: "divide"}
 _SET = {"copy_": "set", "fill_": "set"}
-_VIEWS = frozenset({"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "expand", "narrow", "select", "chunk", "split", "unbind", "view_as", "T", "mT", "diagonal", "flatten", "detach"})  # fmt: skip
-_NOT_INPLACE = frozenset({"__init__", "requires_grad_"})
 
 
 class InPlace(ast.NodeTransformer):
@@ -49,18 +49,30 @@ class InPlace(ast.NodeTransformer):
         target = node.target
         if isinstance(target, ast.Subscript) and self._is_array(target.value):
             method = _AUGMENTED.get(type(node.op))
-            if method is None:
+            if method is None or self._may_repeat(target.slice):
                 read = ast.Subscript(target.value, target.slice, ast.Load())
                 return self._store(node, target, "set", ast.BinOp(read, node.op, node.value))
             value = ast.UnaryOp(ast.USub(), node.value) if isinstance(node.op, ast.Sub) else node.value
             return self._store(node, target, method, value)
         return node
 
+    def _may_repeat(self, index: ast.expr) -> bool:
+        """Whether a tensor index may name a position twice: torch then adds once, `.at[…].add` twice."""
+        return any(seen(p).get("dtypes") != ["bool"] for p in self._gathered(index))
+
+    def _is_gathered(self, index: ast.expr) -> bool:
+        """Whether indexing makes a copy."""
+        return bool(self._gathered(index))
+
+    def _gathered(self, index: ast.expr) -> list[ast.expr]:
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        return [p for p in parts if isinstance(p, ast.List) or self.types.is_tensor(p)]
+
     def visit_Expr(self, node: ast.Expr) -> Any:
         self.generic_visit(node)
         call = node.value
         if not (
-            isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _is_inplace_name(call.func.attr)
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_inplace_name(call.func.attr)
         ):
             return node
         receiver = call.func.value
@@ -70,8 +82,8 @@ class InPlace(ast.NodeTransformer):
             return self._overwrite(node, receiver, call)
         if isinstance(receiver, ast.Subscript):
             value = self._functional(call, ast.Subscript(receiver.value, receiver.slice, ast.Load()))
-            return self._store(node, receiver, "set", value)
-        if not isinstance(receiver, ast.Name | ast.Attribute):
+            return self._item(node, receiver, "set", value)
+        if not isinstance(receiver, ast.Name | ast.Attribute) or self._is_view(receiver):
             self.context.gap(
                 "CV130", node, ast.unparse(call.func), "writes into a temporary value", "assign the result"
             )
@@ -84,11 +96,7 @@ class InPlace(ast.NodeTransformer):
             node.args[0]
         ):
             return node.args[0]
-        if (
-            isinstance(node.func, ast.Attribute)
-            and _is_inplace_name(node.func.attr)
-            and self._is_array(node.func.value)
-        ):
+        if isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr) and self._is_array(node.func.value):
             if isinstance(node.func.value, ast.Call):
                 return self._functional(node, node.func.value)
         return node
@@ -104,28 +112,42 @@ class InPlace(ast.NodeTransformer):
 
     def _overwrite(self, node: ast.Expr, receiver: ast.expr, call: ast.Call) -> ast.stmt:
         if isinstance(receiver, ast.Subscript):
-            return self._store(node, receiver, "set", call.args[0])
-        at = ast.Subscript(ast.Attribute(_load(receiver), "at", ast.Load()), ast.Constant(...), ast.Load())
-        return self._rebind(node, receiver, ast.Call(ast.Attribute(at, "set", ast.Load()), [call.args[0]], []))
+            if self._is_array(receiver.value):
+                return self._item(node, receiver, "set", call.args[0])
+            read = ast.Subscript(receiver.value, receiver.slice, ast.Load())
+            return self._item(node, receiver, "set", _at(read, ast.Constant(...), "set", call.args[0]))
+        return self._rebind(node, receiver, _at(_load(receiver), ast.Constant(...), "set", call.args[0]))
+
+    def _item(self, node: ast.stmt, target: ast.Subscript, method: str, value: ast.expr) -> ast.stmt:
+        """Write into `x[i]` through the view that it is: of a tensor, or an item of a list or dictionary."""
+        if not self._is_array(target.value):
+            return dress(ast.Assign([ast.Subscript(target.value, target.slice, ast.Store())], value), node)
+        if self._is_gathered(target.slice):
+            return self._into_copy(node)
+        return self._store(node, target, method, value)
+
+    def _into_copy(self, node: ast.stmt) -> ast.stmt:
+        self.context.gap("CV133", node, "torch.Tensor.__getitem__", "writes into a copy: a tensor index gathers", "index the tensor once")  # fmt: skip
+        return node
 
     def _store(self, node: ast.stmt, target: ast.Subscript, method: str, value: ast.expr) -> ast.stmt:
         base = target.value
-        if not isinstance(base, ast.Name | ast.Attribute):
-            if isinstance(base, ast.Subscript) and isinstance(base.value, ast.Name):
-                # x[i][j] = v writes into the view x[i].
-                inner = ast.Subscript(base.value, base.slice, ast.Load())
-                at = ast.Subscript(ast.Attribute(inner, "at", ast.Load()), target.slice, ast.Load())
-                return self._store(node, base, "set", ast.Call(ast.Attribute(at, method, ast.Load()), [value], []))
+        if isinstance(base, ast.Subscript) and isinstance(base.value, ast.Name | ast.Attribute):
+            # x[i][j] = v writes into the view x[i].
+            inner = _at(ast.Subscript(base.value, base.slice, ast.Load()), target.slice, method, value)
+            return self._item(node, base, "set", inner)
+        if not isinstance(base, ast.Name | ast.Attribute) or self._is_view(base):
             self.context.gap(
                 "CV131", node, "torch.Tensor.__setitem__", "writes into a temporary view", "index the tensor once"
             )
             return node
-        at = ast.Subscript(ast.Attribute(_load(base), "at", ast.Load()), target.slice, ast.Load())
-        return self._rebind(node, base, ast.Call(ast.Attribute(at, method, ast.Load()), [value], []))
+        return self._rebind(node, base, _at(_load(base), target.slice, method, value))
+
+    def _is_view(self, node: ast.expr) -> bool:
+        """Whether an attribute is another view of a tensor (`x.T`), which cannot be assigned."""
+        return isinstance(node, ast.Attribute) and self._is_array(node.value)
 
     def _rebind(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
-        if isinstance(target, ast.Name):
-            self._check_views(node, target.id)
         name = (
             ast.Name(target.id, ast.Store())
             if isinstance(target, ast.Name)
@@ -139,23 +161,14 @@ class InPlace(ast.NodeTransformer):
                 setattr(new, attribute, getattr(node, attribute))
         return ast.copy_location(new, node)
 
-    def _check_views(self, write: ast.stmt, name: str) -> None:
-        for node in ast.walk(self.function):
-            if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
-                continue
-            alias = node.targets[0].id
-            if alias == name or not _is_view_of(node.value, name) or node.lineno >= write.lineno:
-                continue
-            if any(n.id == alias and n.lineno > write.lineno for n in _loads(self.function)):
-                self.context.gap("CV132", write, f"write to {name!r}", f"{alias!r} is a view of it and is read afterwards",
-                                 f"copy {alias!r} or write before taking it")  # fmt: skip
-
     def _is_array(self, node: ast.expr) -> bool:
         return self.types.is_tensor(node)
 
 
-def _is_inplace_name(name: str) -> bool:
-    return name.endswith("_") and not name.endswith("__") and name not in _NOT_INPLACE
+def _at(array: ast.expr, index: ast.expr, method: str, value: ast.expr) -> ast.expr:
+    """`array.at[index].method(value)`."""
+    at = ast.Subscript(ast.Attribute(array, "at", ast.Load()), index, ast.Load())
+    return ast.Call(ast.Attribute(at, method, ast.Load()), [value], [])
 
 
 def _load(node: ast.expr) -> ast.expr:
@@ -165,19 +178,3 @@ def _load(node: ast.expr) -> ast.expr:
         else ast.Attribute(node.value, node.attr, ast.Load())
     )
     return copy_facts(new, node)
-
-
-def _loads(function: ast.FunctionDef) -> list[ast.Name]:
-    return [
-        n
-        for n in ast.walk(function)
-        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and hasattr(n, "lineno")
-    ]
-
-
-def _is_view_of(value: ast.expr, name: str) -> bool:
-    if isinstance(value, ast.Subscript):
-        return isinstance(value.value, ast.Name) and value.value.id == name and "tensor" in kinds(value.value)
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _VIEWS:
-        return isinstance(value.func.value, ast.Name) and value.func.value.id == name
-    return False

@@ -122,6 +122,18 @@ class _Rewrite(ast.NodeTransformer):
     def run(self) -> None:
         self.function.node.body = [s for s in map(self.visit, self.function.node.body) if s is not None] or [ast.Pass()]
 
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
+        target = node.targets[0]
+        read = _read_key(target, self.name) if self.name and len(node.targets) == 1 else None
+        if read is None:
+            self.generic_visit(node)
+            return node
+        if read[0] not in self.own:
+            return None  # nothing below reads it
+        node.targets = [ast.Name(read[0], ast.Store())]
+        node.value = self.visit(node.value)
+        return node
+
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         read = _read_key(node, self.name) if self.name else None
         if read:

@@ -9,7 +9,7 @@ from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import blocks, call, dress, loads, name, stored, typed
-from maxcode.converter.passes.inplace import _is_inplace_name
+from maxcode.converter.passes.aliases import is_inplace_name
 
 _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recurrent_state"}
 
@@ -54,7 +54,7 @@ def _written(function: Function, types: Kinds) -> list[str]:
         target = None
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             method = statement.value.func
-            if isinstance(method, ast.Attribute) and _is_inplace_name(method.attr):
+            if isinstance(method, ast.Attribute) and is_inplace_name(method.attr):
                 target = method.value
         elif isinstance(statement, ast.Assign | ast.AugAssign):
             target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target

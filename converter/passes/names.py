@@ -7,6 +7,7 @@ import sys
 from maxcode.converter import plumbing as tables
 from maxcode.converter.collect import is_record
 from maxcode.converter.context import Context, Definition
+from maxcode.converter.library import defines
 
 _KEPT_PACKAGES = frozenset(sys.stdlib_module_names) | {"numpy", "einops"}
 
@@ -59,8 +60,9 @@ class Names:
             self.context.external[f"config:{short}"] = f"from .config import {short}"
             return short
         if qualified.startswith(tables.FRAMEWORK):
-            if f".{tables.MASK_FACTORIES_MODULE}." in qualified:
-                return self.context.use("masks", short).id
+            home = tables.NAMESAKES.get(qualified.split(".")[-2])
+            if home is not None and defines(home, short):
+                return self.context.use(home, short).id
             if short in tables.SUPPORT:
                 return self.context.use(*tables.SUPPORT[short]).id
         if is_record(self.context, qualified):

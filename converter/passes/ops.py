@@ -141,6 +141,9 @@ class Ops(ast.NodeTransformer):
         self.context.imports |= applied.imports
         self.context.helpers |= applied.helpers
         expression = applied.expr
+        if self.constructs:
+            # Initial values are drawn from the constructor's generator, not from a call's key.
+            expression = _DrawFromRngs().visit(expression)
         return typed(expression, node) if not hasattr(expression, "seen") or expression is not node else expression
 
     def _gap(self, node: ast.expr, torch_name: str, reason: str, hint: str) -> ast.expr:
@@ -223,6 +226,12 @@ class Ops(ast.NodeTransformer):
         if node.value is not None:
             node.value = self.visit(node.value)
         return node
+
+
+class _DrawFromRngs(ast.NodeTransformer):
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        return call("rngs.params") if ast.unparse(node.func) == "random.next_key" else node
 
 
 def _is_torch_function(qualified: str) -> bool:

@@ -147,6 +147,9 @@ class _Annotation(ast.NodeTransformer):
             new = names.resolve(qualified, root)
             if new:
                 return ast.Name(new, ast.Load())
-        if context.definition(f"{file.module}.{text}") is not None:
-            return ast.Name(text, ast.Load())
+        own = context.definition(f"{file.module}.{text}")
+        if own is not None:
+            # A class that stands further down is named by a string.
+            later = context.definitions.index(own) >= context.definitions.index(self.signature.definition)
+            return ast.Constant(text) if later else ast.Name(text, ast.Load())
         return self._drop()

@@ -64,6 +64,13 @@ __all__ = [
 DEBUG_CHECKS = os.environ.get("MAXCODE_DEBUG_CHECKS", "") not in ("", "0")
 
 
+class ConfigDtype:
+    """The dtype that a model computes in, by its configuration; an attribute of the instance, where set, comes first."""
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        return self if model is None else compute_dtype(model.config)
+
+
 class PreTrainedModel(Module):
     """A model with a configuration: loading, caches, dtype."""
 
@@ -73,10 +80,7 @@ class PreTrainedModel(Module):
 
         return init_cache(self, batch, length)
 
-    @property
-    def dtype(self) -> jnp.dtype:
-        """The dtype that the model computes in."""
-        return compute_dtype(self.config)
+    dtype = ConfigDtype()
 
 
 class Linear(Module):

@@ -17,7 +17,7 @@ class Replay:
     """An unscanned model whose top-k and argmax calls, in trace order, take the recorded indices.
 
     `made` and `flipped` count rows of choices and those where JAX alone would have chosen another set.
-    A call whose shape does not fit the next record stops the replay for the rest of the trace: order is lost.
+    A call takes the next record of its shape; a call of a shape that no record has chooses for itself.
     """
 
     def __init__(self, model: nnx.Module):
@@ -54,10 +54,13 @@ def replaced_choices(choices: list[jax.Array]) -> Iterator[list[tuple[int, jax.A
     top_k, argmax = jax.lax.top_k, jnp.argmax
 
     def next_choice(shape):
-        if pending and pending[0].shape == shape:
-            return pending.pop(0)
-        pending.clear()
-        return None
+        # A backend may leave out choices of the source (the maximum inside a softmax) or make some of its own: the next
+        # record of the call's shape is taken, those before it are passed over, and without one nothing is replayed.
+        ahead = next((i for i, choice in enumerate(pending) if choice.shape == shape), None)
+        if ahead is None:
+            return None
+        del pending[:ahead]
+        return pending.pop(0)
 
     def replayed_top_k(operand, k, **options):
         values, indices = top_k(operand, k, **options)

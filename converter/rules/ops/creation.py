@@ -163,3 +163,8 @@ def tensor(data, dtype=None, device=None, *, requires_grad=False, pin_memory=Fal
 @op("torch.from_numpy")
 def from_numpy(ndarray):
     return jnp.asarray(ndarray)
+
+
+@op("torch.Tensor.fill", "torch.fill")
+def fill(input, value):
+    return jnp.full_like(input, value)
