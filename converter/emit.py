@@ -40,7 +40,8 @@ class _Unparser(ast._Unparser):
             super().visit_Return(node)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        if isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1:
+        starred = isinstance(node.value, ast.Tuple) and any(isinstance(e, ast.Starred) for e in node.value.elts)
+        if isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1 and not starred:
             self.fill()
             for target in node.targets:
                 self.set_precedence(ast._Precedence.TUPLE, target)

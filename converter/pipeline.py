@@ -135,6 +135,7 @@ def _expressions(context: Context, names: dict[str, Names]) -> None:
 
 
 def _tidy(function: ast.FunctionDef) -> None:
+    Fold().visit(function)
     while remove_unused(function):
         pass
     for block in blocks(function):

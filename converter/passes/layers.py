@@ -165,7 +165,8 @@ def _index_keys(body: list[ast.stmt], index: str) -> list[ast.expr] | None:
     local = set(stored(body))
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.expr) and _reads(node, index):
+        is_value = isinstance(node, ast.expr) and not any(isinstance(n, ast.Slice) for n in ast.walk(node))
+        if is_value and _reads(node, index):
             names = {n.id for n in loads([node])} - {index}
             if names <= {"self", "config", "len", "range", "min", "max", "isinstance"} and not names & local:
                 keys.setdefault(ast.unparse(node), node)

@@ -5,7 +5,7 @@ import ast
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition, callees, copy_facts, kinds, path_of, seen
-from maxcode.converter.infer import Kinds
+from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.nodes import attribute, call, typed
 from maxcode.converter.rule import Applied, NoRule, apply_attribute, apply_method, apply_op
 from maxcode.converter.rules import constants
@@ -88,6 +88,22 @@ class Ops(ast.NodeTransformer):
         if qualified is None or not (qualified + ".").startswith("torch."):
             return None
         return registry.canonical(f"{qualified}.{rest}" if rest else qualified)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        """`x.clone() if isinstance(x, torch.Tensor) else x`: the test says what x is, whatever the run saw."""
+        narrowed = _tested_tensor(node.test)
+        before = self.types.names.get(narrowed) if narrowed else None
+        node.test = self.visit(node.test)
+        if narrowed:
+            self.types.names[narrowed] = TENSOR
+            for child in ast.walk(node.body):
+                if isinstance(child, ast.Name) and child.id == narrowed:
+                    child.seen = {"kinds": ["tensor"]}
+        node.body = self.visit(node.body)
+        if narrowed:
+            self.types.names[narrowed] = before or frozenset()
+        node.orelse = self.visit(node.orelse)
+        return node
 
     def _is_tensor_method(self, function: ast.Attribute) -> bool:
         return function.attr not in _PYTHON and self.types.is_tensor(function.value)
@@ -239,6 +255,13 @@ def _is_torch_function(qualified: str) -> bool:
         return False
     last = tables.last(qualified)
     return not last[:1].isupper() and not qualified.startswith("torch.nn.modules.")
+
+
+def _tested_tensor(test: ast.expr) -> str | None:
+    """The name that a test says is a tensor."""
+    if isinstance(test, ast.Call) and _is_isinstance_tensor(test) and isinstance(test.args[0], ast.Name):
+        return test.args[0].id
+    return None
 
 
 def _is_isinstance_tensor(node: ast.Call) -> bool:

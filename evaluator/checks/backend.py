@@ -16,9 +16,9 @@ def backend(context: Context, name: str) -> Check:
     if not context.package.has_run_field(field):
         raise NotApplicable(f"the configuration has no field {field!r} to choose it by")
     label = f"backend:{name}"
-    if program(context) == program(context, **{field: name}):
-        raise NotApplicable(f"config.{field}={name!r} changes nothing in this model's program")
     try:
+        if program(context) == program(context, **{field: name}):
+            raise NotApplicable(f"config.{field}={name!r} changes nothing in this model's program")
         results = [peer_rule(context, label, dtype, **{field: name}) for dtype in ("float32", "bfloat16")]
     except NotImplementedError as refused:
         return Check(label, "n/a", detail=f"the backend refuses this model: {' '.join(str(refused).split())}")

@@ -1,5 +1,6 @@
 """`compile`: no retrace on a second call; prefill of many lengths compiles once per bucket."""
 
+import inspect
 import statistics
 import time
 from collections import Counter
@@ -42,6 +43,9 @@ def prefill_compiles(context: Context, model) -> Counter[str]:
     """Compilations by function name while `generate` answers prompts of 1 to 100 tokens (or as far as positions go)."""
     case = context.oracle.get("cache").cases[0]
     generate = context.package.submodule("generate").generate
+    # Which token a decoder starts with is the user's to say where the configuration does not; any one compiles the same.
+    has_decoder = "decoder_input_ids" in inspect.signature(type(model).__call__).parameters
+    start = {"decoder_start_token_id": 0} if has_decoder else {}
     most = context.oracle.facts.get("max_positions") or 10**9
     taken: dict[str, list[float]] = {}
 
@@ -53,7 +57,7 @@ def prefill_compiles(context: Context, model) -> Counter[str]:
     try:
         row = next(iter(case.named("step_inputs").values()))[:1]
         for length in range(1, min(tolerance.PREFILL_LENGTHS, most - 2) + 1):
-            jax.block_until_ready(generate(model, np.resize(row, (1, length)).tolist(), 2))
+            jax.block_until_ready(generate(model, np.resize(row, (1, length)).tolist(), 2, **start))
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
     longest = max((statistics.median(seconds) for seconds in taken.values()), default=0.0)
