@@ -131,3 +131,19 @@ class Replace(ast.NodeTransformer):
         if node.id in self.names and isinstance(node.ctx, ast.Load):
             return typed(dotted(ast.unparse(self.names[node.id])), node)
         return node
+
+
+def argument_of(node: ast.Call, names: list[str], parameter: str) -> ast.expr | None:
+    """What a call passes for `parameter` of a function with these parameter names."""
+    for keyword in node.keywords:
+        if keyword.arg == parameter:
+            return keyword.value
+    position = names.index(parameter)
+    return node.args[position] if position < len(node.args) else None
+
+
+def is_pairwise(target: ast.expr, value: ast.expr) -> bool:
+    """Whether `a, b = x, y` binds name by name."""
+    if not (isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)):
+        return False
+    return len(target.elts) == len(value.elts) and not any(isinstance(e, ast.Starred) for e in target.elts)

@@ -1,7 +1,8 @@
 """Find in-place writes that JAX would lose: the written memory is read afterwards under another name.
 
-Runs once the calls that hand back written arguments are in place (`return_mutated`) and before `InPlace` turns writes into
-rebinding. What shares memory is told by `storages`; functions are summed up by what they write and what they give back.
+Runs once the calls that hand back written arguments are in place (`return_mutated`) and before `InPlace` turns writes
+into rebinding. What shares memory is told by `storages` and `memory`; functions are summed up by what they write and what
+they give back.
 """
 
 import ast
@@ -11,38 +12,17 @@ from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, callees
 from maxcode.converter.infer import Kinds
-from maxcode.converter.passes.storages import NOTHING, State, Storages, fresh, key_of, root_of, run_block
-
-# Torch functions and methods whose result may share memory with their first argument.
-VIEWS = frozenset({
-    "T", "H", "mT", "mH", "data", "real", "imag", "adjoint", "alias", "as_strided", "atleast_1d", "atleast_2d", "atleast_3d",
-    "broadcast_tensors", "broadcast_to", "chunk", "contiguous", "detach", "diagonal", "double", "dropout", "dsplit", "expand",
-    "expand_as", "flatten", "float", "half", "bfloat16", "hsplit", "int", "long", "bool", "movedim", "moveaxis", "narrow", "permute",
-    "ravel", "reshape", "reshape_as", "select", "split", "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t",
-    "tensor_split", "to", "transpose", "type", "type_as", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
-    "view_as_complex", "view_as_real", "vsplit", "cpu", "cuda", "requires_grad_",
-})  # fmt: skip
-_SHAPE = frozenset(
-    {
-        "shape",
-        "dtype",
-        "device",
-        "ndim",
-        "size",
-        "dim",
-        "numel",
-        "stride",
-        "is_floating_point",
-        "element_size",
-        "layout",
-    }
+from maxcode.converter.nodes import argument_of, is_pairwise
+from maxcode.converter.passes.memory import (
+    GROWING,
+    PASSING,
+    SHAPE,
+    VIEWS,
+    asks_inplace,
+    inplace_layers,
+    is_inplace_name,
 )
-_PASSING = frozenset({
-    "tuple", "list", "dict", "set", "zip", "enumerate", "reversed", "sorted", "iter", "next", "getattr", "filter", "map", "items",
-    "values", "get", "pop", "copy", "setdefault", "chain", "Sequential", "Identity", "Flatten", "Unflatten", "Dropout",
-})  # fmt: skip
-_GROWING = frozenset({"append", "extend", "insert", "update", "add", "setdefault", "appendleft"})
-_NOT_WRITING = frozenset({"requires_grad_", "retain_grad", "share_memory_"})
+from maxcode.converter.passes.storages import NOTHING, State, Storages, fresh, key_of, root_of, run_block
 
 
 @dataclass
@@ -59,7 +39,7 @@ def check_aliases(context: Context) -> None:
     graph = CallGraph(context)
     functions = list(graph.functions())
     types = {f.key: Kinds(context, f.owner, f.node) for f in functions}
-    inplace = _inplace_layers(context)
+    inplace = inplace_layers(context)
     summaries: dict[tuple[str, str], Summary] = {f.key: Summary() for f in functions}
     for _ in range(4):  # calls hand summaries on; deeper chains than this do not occur
         before = {k: (set(s.writes), set(s.returns)) for k, s in summaries.items()}
@@ -71,46 +51,20 @@ def check_aliases(context: Context) -> None:
         Follow(context, graph, function, types[function.key], summaries, inplace, report=True).run()
 
 
-def is_inplace_name(name: str) -> bool:
-    """Whether a torch name writes into its first argument: `add_`, not `__add__`."""
-    return name.endswith("_") and not name.endswith("__") and name not in _NOT_WRITING
-
-
-def _inplace_layers(context: Context) -> dict[str, bool]:
-    """`self.x` and class names of layers: whether calling them writes into their input (`nn.ReLU(inplace=True)`)."""
-    found: dict[str, bool] = {}
-    for definition in context.definitions:
-        for node in ast.walk(definition.node):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                for target in node.targets:
-                    if isinstance(target, ast.Attribute):
-                        found[f"{definition.qualified}:{ast.unparse(target)}"] = _is_inplace_layer(node.value)
-            if isinstance(node, ast.Call) and _is_inplace_layer(node):
-                found[tables.last(ast.unparse(node.func))] = True
-    return found
-
-
-def _is_inplace_layer(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    if any(k.arg == "inplace" and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in node.keywords):
-        return True
-    short = tables.last(ast.unparse(node.func))
-    if short in ("Sequential", "ModuleList") and node.args:
-        return _is_inplace_layer(node.args[0])
-    last = node.args[-1] if node.args else None
-    return short in _ACTIVATIONS and isinstance(last, ast.Constant) and last.value is True
-
-
-_ACTIVATIONS = frozenset({"ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "SiLU", "Mish", "Hardtanh", "Hardswish", "Hardsigmoid", "Threshold", "RReLU", "Dropout"})  # fmt: skip
-
-
 class Follow:
     """One function, followed in the order in which it runs."""
 
     def __init__(
-        self, context: Context, graph: CallGraph, function: Function, types: Kinds, summaries: dict, inplace: dict, *, report: bool
-    ) -> None:  # fmt: skip
+        self,
+        context: Context,
+        graph: CallGraph,
+        function: Function,
+        types: Kinds,
+        summaries: dict,
+        inplace: dict,
+        *,
+        report: bool,
+    ) -> None:
         self.context, self.graph, self.function, self.types = context, graph, function, types
         self.summaries, self.inplace, self.report = summaries, inplace, report
         self.summary: Summary = summaries[function.key]
@@ -175,15 +129,12 @@ class Follow:
     def _assign(self, node: ast.Assign, state: State) -> None:
         held = self.value(node.value, state)
         for target in node.targets:
-            if isinstance(target, ast.Tuple | ast.List) and isinstance(node.value, ast.Tuple | ast.List):
-                if len(target.elts) == len(node.value.elts) and not any(
-                    isinstance(e, ast.Starred) for e in target.elts
-                ):
-                    parts = [self.value(v, state) for v in node.value.elts]
-                    for element, part in zip(target.elts, parts, strict=True):
-                        self.bind(element, part, state)
-                    continue
-            self.bind(target, held, state)
+            if is_pairwise(target, node.value):
+                parts = [self.value(v, state) for v in node.value.elts]
+                for element, part in zip(target.elts, parts, strict=True):
+                    self.bind(element, part, state)
+            else:
+                self.bind(target, held, state)
 
     def bind(self, target: ast.expr, held: Storages, state: State) -> None:
         """Bind a target; storing into a tensor's position is a write."""
@@ -285,7 +236,7 @@ class Follow:
 
     def _path(self, node: ast.Name | ast.Attribute, state: State) -> Storages:
         if isinstance(node, ast.Attribute):
-            if node.attr in _SHAPE:
+            if node.attr in SHAPE:
                 return NOTHING
             if node.attr in VIEWS and self._may_be_tensor(node.value):
                 return self.value(node.value, state)
@@ -336,7 +287,7 @@ class Follow:
     def _call(self, node: ast.Call, state: State) -> Storages:
         function = node.func
         method = function.attr if isinstance(function, ast.Attribute) else None
-        if method in _SHAPE:
+        if method in SHAPE:
             return NOTHING
         if isinstance(function, ast.Name) and function.id in ("isinstance", "len", "type", "hasattr", "super"):
             return NOTHING
@@ -351,25 +302,32 @@ class Follow:
         if method is not None and self._is_cache(function.value):
             return frozenset({("cache", ast.unparse(function))})
         short = method or tables.last(ast.unparse(function))
-        if method in _GROWING and not of_tensor and (key := key_of(function.value)) is not None:
+        if method in GROWING and not of_tensor and (key := key_of(function.value)) is not None:
             state.add(key, NOTHING.union(*positional, *named.values()))
             return receiver
         first = receiver if of_tensor else positional[0] if positional else named.get("input", NOTHING)
         return self._torch(node, short, first, positional, named, state, receiver)
 
     def _torch(
-        self, node: ast.Call, short: str, first: Storages, positional: list, named: dict, state: State, receiver: Storages
-    ) -> Storages:  # fmt: skip
+        self,
+        node: ast.Call,
+        short: str,
+        first: Storages,
+        positional: list,
+        named: dict,
+        state: State,
+        receiver: Storages,
+    ) -> Storages:
         if "out" in named:
             self.write(named["out"], node, None, state)
             return named["out"]
-        if is_inplace_name(short) or self._asks_inplace(node) or self._is_inplace_layer(node):
+        if is_inplace_name(short) or asks_inplace(node) or self._is_inplace_layer(node):
             self.write(first, node, None, state)
             return first
         names = {tables.last(c) for c in callees(node)} | {short}
         if names & VIEWS:
             return first
-        if names & _PASSING:
+        if names & PASSING:
             return NOTHING.union(receiver, *positional, *named.values())
         return fresh()
 
@@ -385,19 +343,14 @@ class Follow:
             held = dict(zip(names, positional, strict=False)) | {k: v for k, v in named.items() if k is not None}
             for parameter in sorted(summary.writes & set(held)):
                 if any(held[q] & held[parameter] for q in held if q != parameter):
-                    self.gap(node, f"{target.node.name}()", f"it writes into {parameter!r}, which shares memory with another argument",
-                             "pass a copy")  # fmt: skip
-                argument = _argument(node, names, parameter)
+                    reason = f"it writes into {parameter!r}, which shares memory with another argument"
+                    self.gap(node, f"{target.node.name}()", reason, "pass a copy")
+                argument = argument_of(node, names, parameter)
                 key = key_of(argument) if argument is not None else None
                 self.write(held[parameter], node, key if key in back else None, state)
             result |= {("joint", node)} if summary.joint else fresh()
             result |= NOTHING.union(*(held[p] for p in summary.returns if p in held))
         return result
-
-    def _asks_inplace(self, node: ast.Call) -> bool:
-        return any(
-            k.arg == "inplace" and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in node.keywords
-        )
 
     def _is_inplace_layer(self, node: ast.Call) -> bool:
         known = self.inplace.get(f"{self.function.owner.qualified}:{ast.unparse(node.func)}")
@@ -418,8 +371,8 @@ class Follow:
         self.summary.writes |= {str(s[1]) for s in memory if s[0] == "parameter"}
         for kind, what in memory:
             if kind == "path" and through != what and str(what).startswith("self."):
-                self.gap(node, f"write to {what}", "the write goes through another name, so the module would not keep it",
-                         f"write to {what} itself")  # fmt: skip
+                reason = "the write goes through another name, so the module would not keep it"
+                self.gap(node, f"write to {what}", reason, f"write to {what} itself")
             elif kind == "cache" and through not in getattr(node, "taken_back", ()):
                 self.gap(
                     node,
@@ -450,11 +403,3 @@ class Follow:
 
     def _is_tensor(self, node: ast.expr) -> bool:
         return bool(self.types.of(node) & {"tensor", "param"})
-
-
-def _argument(node: ast.Call, names: list[str], parameter: str) -> ast.expr | None:
-    for keyword in node.keywords:
-        if keyword.arg == parameter:
-            return keyword.value
-    position = names.index(parameter)
-    return node.args[position] if position < len(node.args) else None

@@ -1,7 +1,7 @@
 """Turn writes into rebinding: `x[i] = v` becomes `x = x.at[i].set(v)`, `x.add_(y)` becomes `x = x.add(y)`.
 
-JAX arrays never change, so a write through one name must not have been meant to show under another: `aliases` has looked for
-such names before.
+JAX arrays never change, so a write through one name must not have been meant to show under another: `aliases` has looked
+for such names before.
 """
 
 import ast
@@ -10,7 +10,7 @@ from typing import Any
 from maxcode.converter.context import Context, Definition, copy_facts, seen
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import dress
-from maxcode.converter.passes.aliases import is_inplace_name
+from maxcode.converter.passes.memory import is_inplace_name
 
 _AUGMENTED = {ast.Add: "add", ast.Sub: "add", ast.Mult: "multiply", ast.Div: "divide"}
 _SET = {"copy_": "set", "fill_": "set"}
@@ -127,7 +127,8 @@ class InPlace(ast.NodeTransformer):
         return self._store(node, target, method, value)
 
     def _into_copy(self, node: ast.stmt) -> ast.stmt:
-        self.context.gap("CV133", node, "torch.Tensor.__getitem__", "writes into a copy: a tensor index gathers", "index the tensor once")  # fmt: skip
+        reason = "writes into a copy: a tensor index gathers"
+        self.context.gap("CV133", node, "torch.Tensor.__getitem__", reason, "index the tensor once")
         return node
 
     def _store(self, node: ast.stmt, target: ast.Subscript, method: str, value: ast.expr) -> ast.stmt:

@@ -1,6 +1,7 @@
 """Return the arguments that a function writes in place, and take them back at its call sites.
 
-A state fetched from a cache and updated in place by a helper (`conv_state.copy_(…)`) is put back into the cache after the call.
+A state fetched from a cache and updated in place by a helper (`conv_state.copy_(…)`) is put back into the cache after the
+call.
 """
 
 import ast
@@ -9,7 +10,7 @@ from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import blocks, call, dress, loads, name, stored, typed
-from maxcode.converter.passes.aliases import is_inplace_name
+from maxcode.converter.passes.memory import is_inplace_name
 
 _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recurrent_state"}
 

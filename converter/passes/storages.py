@@ -82,11 +82,11 @@ def run_block(
     simple: Callable[[ast.stmt, State], None],
     enter: Callable[[ast.stmt, State], None],
 ) -> bool:
-    """Follow a block: `simple` runs plain statements, `enter` the head of compound ones. False when it never falls through."""
-    for statement in body:
-        if not _run(statement, state, simple, enter):
-            return False
-    return True
+    """Follow a block: `simple` runs plain statements, `enter` the head of compound ones.
+
+    Returns False when control never falls out of its end.
+    """
+    return all(_run(statement, state, simple, enter) for statement in body)
 
 
 def _run(statement: ast.stmt, state: State, simple: Callable, enter: Callable) -> bool:

@@ -53,10 +53,16 @@ def convert_text(text: str, folder: Path, class_name: str = "Net") -> Converted:
     name = f"plain_source_{next(_numbers)}"
     path = folder / f"{name}.py"
     path.write_text(text)
-    target = load_target({
-        "text": f"{path.name}:{class_name}", "kind": "module", "module": name, "class_name": class_name, "path": str(path),
-        "weights": "noise",
-    })  # fmt: skip
+    target = load_target(
+        {
+            "text": f"{path.name}:{class_name}",
+            "kind": "module",
+            "module": name,
+            "class_name": class_name,
+            "path": str(path),
+            "weights": "noise",
+        }
+    )
     facts = _probe(target)
     package = f"package_{name}"
     conversion = convert(target, facts, package)
@@ -90,9 +96,7 @@ def jax_output(converted: Converted, *, jit: bool = False) -> Any:
     """What the emitted package computes in float64 from the converted weights. Needs `jax_enable_x64`."""
     _write_weights(converted)
     package = load_package(converted)
-    model = package.Model.from_pretrained(
-        converted.folder / "package", dtype="float64", weight_dtype="float64"
-    )
+    model = package.Model.from_pretrained(converted.folder / "package", dtype="float64", weight_dtype="float64")
     _, inputs = build(converted.target, "float64", converted.folder / "source")
     arrays = {k: jnp.asarray(v.numpy()) if torch.is_tensor(v) else v for k, v in inputs.items()}
     return jax.jit(lambda arrays: model(**arrays))(arrays) if jit else model(**arrays)

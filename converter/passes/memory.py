@@ -1,0 +1,73 @@
+"""What torch's names do with the memory of their arguments: share it, write into it, or neither."""
+
+import ast
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter.context import Context
+
+# Functions and methods whose result may share memory with their first argument.
+VIEWS = frozenset({
+    "T", "H", "mT", "mH", "data", "real", "imag", "adjoint", "alias", "as_strided", "atleast_1d", "atleast_2d",
+    "atleast_3d", "broadcast_tensors", "broadcast_to", "chunk", "contiguous", "detach", "diagonal", "double", "dropout",
+    "dsplit", "expand", "expand_as", "flatten", "float", "half", "bfloat16", "hsplit", "int", "long", "bool", "movedim",
+    "moveaxis", "narrow", "permute", "ravel", "reshape", "reshape_as", "select", "split", "split_with_sizes", "squeeze",
+    "swapaxes", "swapdims", "t", "tensor_split", "to", "transpose", "type", "type_as", "unbind", "unflatten", "unfold",
+    "unsqueeze", "view", "view_as", "view_as_complex", "view_as_real", "vsplit", "cpu", "cuda", "requires_grad_",
+})  # fmt: skip
+
+# What a write does not change.
+SHAPE = frozenset({
+    "shape", "dtype", "device", "ndim", "size", "dim", "numel", "stride", "is_floating_point", "element_size", "layout",
+})  # fmt: skip
+
+# Functions, methods and layers of which any argument may come out again.
+PASSING = frozenset({
+    "tuple", "list", "dict", "set", "zip", "enumerate", "reversed", "sorted", "iter", "next", "getattr", "filter", "map",
+    "items", "values", "get", "pop", "copy", "setdefault", "chain", "Sequential", "Identity", "Flatten", "Unflatten",
+    "Dropout",
+})  # fmt: skip
+
+GROWING = frozenset({"append", "extend", "insert", "update", "add", "setdefault", "appendleft"})
+_NOT_WRITING = frozenset({"requires_grad_", "retain_grad", "share_memory_"})
+_INPLACE_LAST = frozenset({  # layers whose last argument is `inplace`
+    "ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "SiLU", "Mish", "Hardtanh", "Hardswish", "Hardsigmoid",
+    "Threshold", "RReLU", "Dropout",
+})  # fmt: skip
+
+
+def is_inplace_name(name: str) -> bool:
+    """Whether a torch name writes into its first argument: `add_`, not `__add__`."""
+    return name.endswith("_") and not name.endswith("__") and name not in _NOT_WRITING
+
+
+def inplace_layers(context: Context) -> dict[str, bool]:
+    """`self.x` and class names of layers: whether calling them writes into their input (`nn.ReLU(inplace=True)`)."""
+    found: dict[str, bool] = {}
+    for definition in context.definitions:
+        for node in ast.walk(definition.node):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                for target in node.targets:
+                    if isinstance(target, ast.Attribute):
+                        found[f"{definition.qualified}:{ast.unparse(target)}"] = _is_inplace_layer(node.value)
+            if isinstance(node, ast.Call) and _is_inplace_layer(node):
+                found[tables.last(ast.unparse(node.func))] = True
+    return found
+
+
+def _is_inplace_layer(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if asks_inplace(node):
+        return True
+    short = tables.last(ast.unparse(node.func))
+    if short in ("Sequential", "ModuleList") and node.args:
+        return _is_inplace_layer(node.args[0])
+    last = node.args[-1] if node.args else None
+    return short in _INPLACE_LAST and isinstance(last, ast.Constant) and last.value is True
+
+
+def asks_inplace(node: ast.Call) -> bool:
+    """Whether a call has `inplace=` with anything but a false constant."""
+    return any(
+        k.arg == "inplace" and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in node.keywords
+    )
