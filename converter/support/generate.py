@@ -34,6 +34,7 @@ from jax import lax
 
 from .cache import init_cache
 from .chat import Text
+from .programs import Program, identify
 from .sampling import Sampling, choose
 
 SMALLEST_BUCKET = 32
@@ -81,22 +82,25 @@ class Generator:
     program was traced.
     """
 
-    def __init__(self, model: nnx.Module, settings: Mapping[str, Any] | None = None):
+    def __init__(self, model: nnx.Module, settings: Mapping[str, Any] | None = None, *, keep_programs: bool = False):
+        """With `keep_programs` the next process neither traces nor compiles (programs.py); for unpatched packages."""
         enable_compilation_cache()
         self.settings = dict(settings or {})
         self.traces: collections.Counter[str] = collections.Counter()
         self._parameters = set(inspect.signature(model.__call__).parameters)
         self.is_encoder_decoder = "decoder_input_ids" in self._parameters
-        self._graph, self._params = nnx.split(model)
-        self._prefill = jax.jit(self._run_prefill, static_argnames=("plan", "new_tokens"))
-        self._decode = jax.jit(self._run_decode, static_argnames="plan", donate_argnames="state")
+        self._graph, params = nnx.split(model)
+        self._params, self._tree = jax.tree.flatten(params)
+        identity = identify(model, self._graph) if keep_programs else None
+        self._prefill = Program(self._run_prefill, identity=identity, static=("plan", "new_tokens"))
+        self._decode = Program(self._run_decode, identity=identity, static=("plan",), donate=(1,))
 
     def load(self, model: nnx.Module) -> None:
         """Take new weights from a model of the same structure."""
         graph, params = nnx.split(model)
         if graph != self._graph:
             raise ValueError("the model's structure differs from the one this generator was made for: make a new one")
-        self._params = params
+        self._params = jax.tree.leaves(params)
 
     def generate(
         self,
@@ -166,7 +170,7 @@ class Generator:
     def _run_prefill(self, params, prompt, mask, numbers, key, start, *, plan, new_tokens):
         """Read the prompts and choose the first token."""
         self.traces["prefill"] += 1
-        model = nnx.merge(self._graph, params)
+        model = nnx.merge(self._graph, jax.tree.unflatten(self._tree, params))
         batch, width = prompt.shape
         state: dict[str, Any] = {"mask": mask, "encoded": None}
         if self.is_encoder_decoder:
@@ -196,7 +200,7 @@ class Generator:
     def _run_decode(self, params, state, until, numbers, *, plan):
         """Choose tokens until each row has `until` of them or has ended."""
         self.traces["decode"] += 1
-        model = nnx.merge(self._graph, params)
+        model = nnx.merge(self._graph, jax.tree.unflatten(self._tree, params))
 
         def step(state):
             last = lax.dynamic_slice_in_dim(state["tokens"], state["step"] - 1, 1, axis=1)
@@ -328,7 +332,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prompt = _encode(text, options)
     enable_compilation_cache()
     overrides = {} if options.dtype is None else {"dtype": options.dtype}
-    generator = Generator(Model.from_pretrained(options.folder, **overrides), read_settings(options.folder))
+    model = Model.from_pretrained(options.folder, **overrides)
+    generator = Generator(model, read_settings(options.folder), keep_programs=True)
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.temperature is not None:
