@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from maxcode.evaluator.oracle import stored, weights
+from maxcode.evaluator.oracle import loading, stored, weights
 from maxcode.evaluator.oracle.build import build_model
 from maxcode.evaluator.oracle.target import Target
 
@@ -27,7 +27,8 @@ def materialise(target: Target, out: Path) -> dict[str, Any]:
         if target["gguf_file"]:
             _write_tokenizer(folder, target["gguf_file"], out)
         return about
-    return weights.write_table(out, weights.tensor_table(model), linked=True, path=str(folder.resolve()))
+    facts = loading.loading_facts(model, folder)
+    return weights.write_table(out, weights.tensor_table(model), linked=True, path=str(folder.resolve()), **facts)
 
 
 def _write_tokenizer(folder: Path, gguf_file: str, out: Path) -> None:

@@ -62,7 +62,7 @@ def check_files(folder: Path, allow_pickle: bool) -> bool:
     """Checks that the folder's weights are whole. Returns True for safetensors, False for (allowed) pickles."""
     if not folder.is_dir():
         raise OracleError(str(folder), "no such folder", "a model folder", "check the path")
-    files = _safetensors_files(folder)
+    files = safetensors_files(folder)
     for path in files:
         check_safetensors(path)
     if files:
@@ -78,7 +78,8 @@ def check_files(folder: Path, allow_pickle: bool) -> bool:
     return False
 
 
-def _safetensors_files(folder: Path) -> list[Path]:
+def safetensors_files(folder: Path) -> list[Path]:
+    """The folder's weight files, as its index names them where it has one."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:

@@ -79,9 +79,14 @@ def tensor_table(model: nn.Module) -> dict[str, dict[str, Any]]:
             "dtype": dtype_name(tensor.dtype),
             "tied_to": None if tied == name else tied,
             "persistent_buffer": name in buffers,
-            "module_class": f"{owner.__module__}.{owner.__qualname__}",
+            "module_class": _qualified(owner),
+            "module_bases": [_qualified(base) for base in owner.__mro__[1:] if issubclass(base, nn.Module)][:-1],
         }
     return table
+
+
+def _qualified(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def write_source(target: Target, model: nn.Module, out: Path, files_from: Path | None) -> dict[str, Any]:

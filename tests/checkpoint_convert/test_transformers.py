@@ -13,7 +13,7 @@ from maxcode.checkpoint_convert.convert import convert_weights, to_hf
 from maxcode.checkpoint_convert.mapping import Leaf, build_map
 from maxcode.checkpoint_convert.source_tensors import SourceTensors
 from maxcode.converter.support.tensor_files import TensorFolder, TensorSpec
-from tests.checkpoint_convert.hf_conversions import conversions_of
+from maxcode.evaluator.oracle.loading import conversions_of
 
 RULES = {
     "torch.nn.modules.linear.Linear": {"weight": ("kernel", "o i -> i o"), "bias": ("bias", "o -> o")},
