@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from maxcode.evaluator.oracle.loading import conversions_of, loading_facts, stored_names
 from maxcode.evaluator.oracle.materialise import materialise
 from maxcode.evaluator.oracle.resolve import resolve
+from maxcode.evaluator.oracle.target import load_target
 
 TINY = {
     "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -28,8 +29,8 @@ def saved(tmp_path, model_type, auto):
 
 
 def materialised(folder, tmp_path):
-    target = {"text": str(folder), "kind": "folder", "path": str(folder), "weights": "stored", "seed": 0}
-    return materialise(resolve(target), tmp_path / "source")
+    target = {"text": str(folder), "kind": "folder", "path": str(folder), "weights": "stored"}
+    return materialise(resolve(load_target(target)), tmp_path / "source")
 
 
 def test_experts_stored_one_by_one_are_stacked(tmp_path):
@@ -57,10 +58,10 @@ def test_buffers_that_the_model_computes_are_told_as_the_files_spell_them(tmp_pa
 
 
 def test_bases_lead_from_a_models_own_layer_to_torchs(tmp_path):
-    saved(tmp_path / "model", "gpt2", "AutoModelForCausalLM")
-    row = materialised(tmp_path / "model", tmp_path)["tensors"]["transformer.wte.weight"]
-    assert row["module_class"] == "torch.nn.modules.sparse.Embedding"
-    assert row["module_bases"] == []
+    saved(tmp_path / "model", "gemma3_text", "AutoModelForCausalLM")
+    row = materialised(tmp_path / "model", tmp_path)["tensors"]["model.embed_tokens.weight"]
+    assert not row["module_class"].startswith("torch.")
+    assert row["module_bases"] == ["torch.nn.modules.sparse.Embedding"]
 
 
 def test_plain_names_need_no_conversion(tmp_path):
