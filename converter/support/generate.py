@@ -34,7 +34,7 @@ from jax import lax
 
 from .cache import init_cache
 from .chat import Text
-from .programs import Program, identify
+from .programs import Program, identify, import_ahead
 from .sampling import Sampling, choose
 
 SMALLEST_BUCKET = 32
@@ -328,6 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = _parse(arguments)
     begin = time.perf_counter()
+    import_ahead()
     text = Text(options.folder)
     prompt = _encode(text, options)
     enable_compilation_cache()

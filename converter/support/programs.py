@@ -8,11 +8,13 @@ arguments' shapes, the versions and settings of JAX. What cannot be exported run
 
 import contextlib
 import hashlib
+import importlib
 import inspect
 import json
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,11 @@ class Program:
             except (ImportError, ValueError, NotImplementedError, TypeError):  # no flatbuffers, or no stable form
                 return lambda *given: self._jitted(*given, **static)
         return jax.jit(exported.call, donate_argnums=self._donate)
+
+
+def import_ahead() -> None:
+    """Start to import, beside other work, what running a kept module needs: JAX registers LAPACK through scipy then."""
+    threading.Thread(target=importlib.import_module, args=("scipy.linalg",)).start()
 
 
 def identify(model: nnx.Module, graph: Any) -> str:

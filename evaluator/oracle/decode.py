@@ -101,12 +101,19 @@ def start_token(model: nn.Module) -> int:
 
 
 def generate(
-    model: nn.Module, prompt: dict[str, Any], count: int, dtype: str, forced: Tensor | None = None
+    model: nn.Module,
+    prompt: dict[str, Any],
+    count: int,
+    dtype: str,
+    forced: Tensor | None = None,
+    *,
+    keep_logits: bool = True,
 ) -> dict[str, Tensor]:
     """`count` tokens by transformers' own greedy search, never stopping early.
 
     Returns:
-      tokens [batch, count] and the raw logits [batch, count, vocabulary] that each was chosen from.
+      tokens [batch, count] and, unless told not to keep them, the raw logits [batch, count, vocabulary] that each was
+      chosen from.
     """
     processors = LogitsProcessorList([_Forced(forced)] if forced is not None else [])
     arguments = dict(prompt)
@@ -117,10 +124,11 @@ def generate(
             **arguments,
             max_new_tokens=count,
             logits_processor=processors,
-            output_logits=True,
+            output_logits=keep_logits,
             return_dict_in_generate=True,
         )
-    return {"tokens": out.sequences[:, -count:], "logits": torch.stack(out.logits, dim=1)}
+    tokens = {"tokens": out.sequences[:, -count:]}
+    return tokens | {"logits": torch.stack(out.logits, dim=1)} if keep_logits else tokens
 
 
 @contextlib.contextmanager

@@ -108,13 +108,16 @@ def _stored(request: Request, groups: dict[str, dict[str, Tensor]]) -> Request:
 
 
 def _time(session: Session, request: Request) -> Request:
-    """Seconds of each of `repeat` runs after one warm-up: forward, training_step, or decode of `steps` tokens."""
+    """Seconds of each of `repeat` runs: forward, training_step, or decode of `steps` tokens; one run before them warms
+    up, unless `warm_up` is false.
+    """
     dtype, inputs, _ = _inputs(session, {"dtype": "float32"} | request)
     what = request["what"]
     if what not in _TIMED:
         raise ValueError(f"what={what!r}, expected one of {', '.join(_TIMED)}")
     run = _TIMED[what](session, dtype, cast(inputs, DTYPES[dtype]), request)
-    run()
+    if request.get("warm_up", True):
+        run()
     seconds = []
     for _ in range(int(request.get("repeat", 1))):
         start = time.perf_counter()
@@ -122,6 +125,15 @@ def _time(session: Session, request: Request) -> Request:
         seconds.append(time.perf_counter() - start)
     config = getattr(session.peer(dtype), "config", None)
     return {"seconds": seconds, "attention": getattr(config, "_attn_implementation", None)}
+
+
+def _generate(session: Session, request: Request) -> Request:
+    """`steps` greedy tokens after `prompt` (rows of ids, none padded) by the source's own `generate`, and its time."""
+    model, dtype = session.peer("float32"), "float32"
+    prompt = {"input_ids": torch.tensor(request["prompt"])}
+    start = time.perf_counter()
+    tokens = generate(model, prompt, int(request["steps"]), dtype, keep_logits=False)["tokens"]
+    return {"tokens": tokens.tolist(), "seconds": time.perf_counter() - start}
 
 
 def _timed_forward(session: Session, dtype: str, inputs: dict[str, Any], request: Request) -> Callable[[], Any]:
@@ -139,7 +151,7 @@ def _timed_decode(session: Session, dtype: str, inputs: dict[str, Any], request:
     prompt = {name: value for name, value in inputs.items() if name not in ("attention_mask", "use_cache")}
     if "decoder_input_ids" in prompt:
         prompt["decoder_input_ids"] = torch.full_like(prompt["decoder_input_ids"][:, :1], start_token(model))
-    return lambda: generate(model, prompt, int(request["steps"]), dtype)
+    return lambda: generate(model, prompt, int(request["steps"]), dtype, keep_logits=False)
 
 
 def _timed_training(session: Session, dtype: str, inputs: dict[str, Any], request: Request) -> Callable[[], Any]:
@@ -168,4 +180,9 @@ def _timed_training(session: Session, dtype: str, inputs: dict[str, Any], reques
 
 
 _TIMED = {"forward": _timed_forward, "decode": _timed_decode, "training_step": _timed_training}
-COMMANDS: dict[str, Callable[[Session, Request], Request]] = {"forward": _forward, "vjp": _vjp, "time": _time}
+COMMANDS: dict[str, Callable[[Session, Request], Request]] = {
+    "forward": _forward,
+    "generate": _generate,
+    "time": _time,
+    "vjp": _vjp,
+}
