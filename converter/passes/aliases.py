@@ -62,9 +62,8 @@ class Follow:
         types: Kinds,
         summaries: dict,
         inplace: dict,
-        *,
-        report: bool,
-    ) -> None:
+        *, report: bool,
+    ) -> None:  # fmt: skip
         self.context, self.graph, self.function, self.types = context, graph, function, types
         self.summaries, self.inplace, self.report = summaries, inplace, report
         self.summary: Summary = summaries[function.key]
@@ -374,12 +373,8 @@ class Follow:
                 reason = "the write goes through another name, so the module would not keep it"
                 self.gap(node, f"write to {what}", reason, f"write to {what} itself")
             elif kind == "cache" and through not in getattr(node, "taken_back", ()):
-                self.gap(
-                    node,
-                    f"write to {what}()",
-                    "the write goes into a cache's own array",
-                    "set it in the cache afterwards",
-                )
+                reason = "the write goes into a cache's own array"
+                self.gap(node, f"write to {what}()", reason, "set it in the cache afterwards")
 
     def _stale(self, key: str, write: ast.AST, node: ast.AST) -> None:
         line = getattr(node, "lineno", 0)
