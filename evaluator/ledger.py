@@ -1,12 +1,15 @@
 """The rows of weights.json and what they promise (docs/interfaces.md section 4)."""
 
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from maxcode.evaluator.inverse_layout import parse, to_source
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")  # a whole component of a name: a layer's or an expert's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,36 @@ class Row:
             yield from _scatter(self.expression, leaf)
         except (ValueError, IndexError) as error:
             raise ValueError(f"weights.json, {self.target} of {self.sources()[:3]}: {error}") from error
+
+
+def fitted(rows: list[Row], leaves: Iterable[str], shapes: Mapping[str, tuple[int, ...]]) -> list[Row]:
+    """A row for each of `leaves`, of a model whose layers and sizes may differ from those that `rows` were written for.
+
+    A leaf without a row of its own takes that of a leaf which differs in numbers only; stored tensors that `shapes`
+    names have that shape. Leaves that nothing resembles are left out.
+    """
+    exact = {row.target: row for row in rows}
+    alike = {_NUMBER.sub("#", row.target): row for row in reversed(rows)}
+    found = []
+    for leaf in leaves:
+        row = exact.get(leaf) or alike.get(_NUMBER.sub("#", leaf))
+        if row is not None:
+            numbers = list(zip(_NUMBER.findall(row.target), _NUMBER.findall(leaf)))
+            found.append(Row(leaf, _refit(row.expression, numbers, shapes), row.copy))
+    return found
+
+
+def _refit(expression: dict[str, Any], numbers: list[tuple[str, str]], shapes: Mapping[str, Any]) -> dict[str, Any]:
+    if "sources" in expression:
+        return expression | {"sources": [_refit(item, numbers, shapes) for item in expression["sources"]]}
+    places = iter(numbers)
+
+    def swap(match: re.Match) -> str:
+        old, new = next(places, (None, ""))
+        return new if match[0] == old else match[0]
+
+    name = _NUMBER.sub(swap, expression["source"])
+    return expression | {"source": name, "shape": shapes.get(name, expression["shape"])}
 
 
 def _stored(expression: dict[str, Any]) -> Iterator[dict[str, Any]]:

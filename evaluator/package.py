@@ -19,6 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from maxcode.evaluator.ledger import Row, fitted
+
 CACHES = frozenset({"cache", "past_key_values", "cache_params"})  # outputs that are state, not a result
 
 
@@ -73,6 +75,15 @@ class Package:
             if (folder / "weights.json").exists():
                 return json.loads((folder / "weights.json").read_text())
         raise PackageError(f"{self.root}: no weights.json beside or in {self.name}")
+
+    def rows(self, model: nnx.Module) -> list[Row]:
+        """The weight map's rows for `model`, which may be smaller than the one that was converted."""
+        rows, names = Row.all(self.weight_map()), self.submodule("pretrained")
+        table = self.source / "tensors.json"
+        if names is None or not table.exists():
+            return rows
+        shapes = {name: tuple(facts["shape"]) for name, facts in json.loads(table.read_text())["tensors"].items()}
+        return fitted(rows, names.leaves(model), shapes)
 
     def lift(self) -> None:
         """Rebind the name `float32` to float64 everywhere (design section 4, `exact`); needs x64. Not undone."""

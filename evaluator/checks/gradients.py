@@ -59,7 +59,7 @@ def _gradient_errors(context: Context, case: Case, gradient_model: nnx.Module) -
     expected, names = case.named("gradients"), list(case.record["gradients"])
     largest = max((float(np.abs(g).max(initial=0.0)) for g in expected.values()), default=0.0)
     errors: dict[str, float] = {}
-    for row in Row.all(context.package.weight_map()):
+    for row in context.package.rows(gradient_model):
         if row.copy:
             continue
         leaf = np.asarray(value_of(variable(gradient_model, row.target)), np.float64)
@@ -77,8 +77,10 @@ def _gradient_errors(context: Context, case: Case, gradient_model: nnx.Module) -
 def parameter_values(row: Row, leaf: np.ndarray, names: list[str]) -> list[tuple[str, np.ndarray]]:
     """Values by source parameter. A checkpoint may store a parameter in several tensors (one per expert): then the
     leaf is the parameter itself, by the leaf's own name."""
+    if not set(row.sources()) <= set(names):
+        return [(row.target, leaf)] if row.target in names else []
     pieces = list(row.pieces(leaf))
-    if all(piece.source in names and piece.part is None for piece in pieces):
+    if all(piece.part is None for piece in pieces):
         return [(piece.source, piece.value) for piece in pieces]
     return [(row.target, leaf)] if row.target in names else []
 

@@ -14,7 +14,6 @@ from maxcode.evaluator import tolerance
 from maxcode.evaluator.checks.gradients import loss_function, parameter_values
 from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.compare import difference
-from maxcode.evaluator.ledger import Row
 from maxcode.evaluator.package import (
     Package,
     accepted,
@@ -96,7 +95,7 @@ def without_dropout(package: Package, model: nnx.Module) -> Iterator[None]:
 def _buffer_errors(context: Context, case: Case, trained: nnx.Module) -> dict[str, float]:
     expected = case.named("buffers")
     errors: dict[str, float] = {}
-    for row in Row.all(context.package.weight_map()) if expected else ():
+    for row in context.package.rows(trained) if expected else ():
         leaf = np.asarray(value_of(variable(trained, row.target)), np.float64)
         for name, actual in parameter_values(row, leaf, list(expected)):
             errors[name] = difference(actual, expected[name].astype(np.float64)).error

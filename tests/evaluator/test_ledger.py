@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from maxcode.evaluator.inverse_layout import to_source
-from maxcode.evaluator.ledger import Row
+from maxcode.evaluator.ledger import Row, fitted
 
 RNG = np.random.default_rng(0)
 
@@ -67,3 +67,18 @@ def test_a_part_has_the_shape_of_the_part():
 def test_an_unknown_format_is_refused():
     with pytest.raises(ValueError, match="format 2"):
         Row.all({"format": 2, "rows": []})
+
+
+def test_rows_serve_a_smaller_model():
+    rows = [Row(f"layers.{i}.q.kernel", simple(f"h.{i}.q.weight", (8, 6))) for i in range(2)]
+    small, more = fitted(rows, ["layers.1.q.kernel", "layers.4.q.kernel", "other"], {"h.4.q.weight": (3, 2)})
+    assert small == rows[1]
+    assert (more.target, more.sources()) == ("layers.4.q.kernel", ["h.4.q.weight"])
+    leaf = RNG.normal(size=(2, 3))
+    np.testing.assert_array_equal(next(more.pieces(leaf)).value, leaf.T)
+
+
+def test_numbers_are_replaced_in_their_order():
+    expert = {"sources": [simple(f"h.0.e.{e}.w", (3, 4)) for e in range(2)], "combine": {"op": "stack", "axis": 0}}
+    [row] = fitted([Row("layers.0.e.w", expert)], ["layers.7.e.w"], {})
+    assert row.sources() == ["h.7.e.0.w", "h.7.e.1.w"]
