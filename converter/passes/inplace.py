@@ -13,7 +13,7 @@ from maxcode.converter.nodes import dress
 from maxcode.converter.passes.memory import is_inplace_name
 
 _AUGMENTED = {ast.Add: "add", ast.Sub: "add", ast.Mult: "multiply", ast.Div: "divide"}
-_SET = {"copy_": "set", "fill_": "set"}
+_SET = frozenset({"copy_", "fill_", "zero_"})
 
 
 class InPlace(ast.NodeTransformer):
@@ -111,12 +111,13 @@ class InPlace(ast.NodeTransformer):
         return copy_facts(new, call)
 
     def _overwrite(self, node: ast.Expr, receiver: ast.expr, call: ast.Call) -> ast.stmt:
+        value = call.args[0] if call.args else call.keywords[0].value if call.keywords else ast.Constant(0)
         if isinstance(receiver, ast.Subscript):
             if self._is_array(receiver.value):
-                return self._item(node, receiver, "set", call.args[0])
+                return self._item(node, receiver, "set", value)
             read = ast.Subscript(receiver.value, receiver.slice, ast.Load())
-            return self._item(node, receiver, "set", _at(read, ast.Constant(...), "set", call.args[0]))
-        return self._rebind(node, receiver, _at(_load(receiver), ast.Constant(...), "set", call.args[0]))
+            return self._item(node, receiver, "set", _at(read, ast.Constant(...), "set", value))
+        return self._rebind(node, receiver, _at(_load(receiver), ast.Constant(...), "set", value))
 
     def _item(self, node: ast.stmt, target: ast.Subscript, method: str, value: ast.expr) -> ast.stmt:
         """Write into `x[i]` through the view that it is: of a tensor, or an item of a list or dictionary."""

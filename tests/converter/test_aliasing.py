@@ -643,6 +643,17 @@ return x * m + n * z
 }
 
 
+# Cases without an alias that is read too late: a gap here would be one too many.
+CONVERTED = frozenset({
+    "helper_writes_argument", "helper_writes_argument_as_statement", "helper_augments_argument",
+    "method_writes_argument", "list_item_written", "double_subscript_store", "double_subscript_augmented",
+    "advanced_index_copy", "repeated_index_augmented", "copy_into_row", "swap_rows_cloned", "input_written",
+    "expand_write", "list_item_copied_into", "list_item_position", "buffer_position", "loop_keeps_clones",
+    "residual_before_write", "written_by_submodule", "submodule_keeps_residual", "scatter_into_zeros",
+    "index_add_repeated", "augmented_operators", "store_operators", "augmented_shift_int",
+})  # fmt: skip
+
+
 def source(body: str) -> str:
     """A whole file around the body of a forward."""
     functions, _, inner = body.rpartition("-----\n") if "-----\n" in body else ("", "", body)
@@ -683,6 +694,10 @@ def _float64():
 def test_aliased_write_is_right_or_a_gap(case: str, tmp_path: Path):
     converted = convert_text(source(CASES[case]), tmp_path)
     if converted.conversion.gaps:
+        assert case not in CONVERTED, converted.conversion.gaps
         return
+    assert case in CONVERTED, (
+        f"{case}: a write that was refused is converted now: if right, list it\n{converted.modeling}"
+    )
     for name, theirs, ours in both_outputs(converted):
         assert error_of(theirs, ours) <= 1e-12, f"{case}: {name} differs, no gap\n{converted.modeling}"
