@@ -88,10 +88,12 @@ def run_gate(
     *,
     options: dict[str, Any] | None = None,
     on_progress: OnProgress | None = None,
+    write_map: Callable[[Path], None] | None = None,
 ) -> Verdict:
     """Every check of `package` against the oracle of the run folder (`target.json`, `source/`).
 
-    Recordings go to `run/oracle`, results and evidence to `run/checks`; the small scale's to `run/small`.
+    Recordings go to `run/oracle`, results and evidence to `run/checks`; the small scale's to `run/small`. `write_map`
+    puts a weights.json into the small source folder (without it, rows of the package's own are made to fit).
 
     Raises:
       GateError: the oracle cannot build or run the source.
@@ -104,6 +106,8 @@ def run_gate(
     timings: dict[str, float] = {}
     evidence: dict[str, Any] = {}
     for scale in scales(run, target, package, chosen, say):
+        if write_map is not None and scale.folder != run and scale.checks:
+            write_map(scale.source)
         found = check_scale(scale, package, chosen, say)
         checks += found.checks
         timings |= found.timings

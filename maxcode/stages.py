@@ -148,16 +148,13 @@ def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> di
       MaxCodeError: tensors that no rule places, leaves that nothing fills, or damaged files; all of them are listed.
     """
     from maxcode.checkpoint_convert import convert as checkpoint
-    from maxcode.checkpoint_convert.mapping import Leaf, build_map
-    from maxcode.checkpoint_convert.source_tensors import SourceTensors
-    from maxcode.converter.support.tensor_files import CheckpointError, TensorFolder, TensorSpec
+    from maxcode.converter.support.tensor_files import CheckpointError
 
     progress.item("list the package's arrays")
-    leaves = [Leaf.from_json(entry) for entry in leaf_table(run, options, progress)]
+    leaves = leaf_table(run, run.package, options.package_name, run.package_config, progress)
     folder = run.weights_folder()
     try:
-        stored = {name: TensorSpec(entry.dtype, entry.shape) for name, entry in TensorFolder(folder).entries.items()}
-        weight_map = build_map(SourceTensors.load(run.source / "tensors.json"), _weight_rules(run), leaves, stored)
+        weight_map = _map_weights(run.source, folder, leaves)
         _, report = checkpoint.convert_weights(folder, weight_map, run.package, progress=progress.item)
     except CheckpointError as error:
         raise MaxCodeError(
@@ -167,33 +164,47 @@ def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> di
     return report.to_json() | {"rows": rows}
 
 
-def leaf_table(run: Run, options: ConvertOptions, progress: Progress) -> list[dict[str, Any]]:
-    """Name, shape and dtype of every array of the package, listed in a process without torch."""
-    command = python_module("maxcode.leaf_table", run.package, options.package_name, run.package_config)
+def _map_weights(source: Path, stored_in: Path, leaves: list[dict[str, Any]]) -> Any:
+    """How the tensors in `stored_in` make `leaves`, by the oracle's table in `source`."""
+    from maxcode.checkpoint_convert.mapping import Leaf, build_map
+    from maxcode.checkpoint_convert.source_tensors import SourceTensors
+    from maxcode.converter.support.tensor_files import TensorFolder, TensorSpec
+
+    stored = {name: TensorSpec(entry.dtype, entry.shape) for name, entry in TensorFolder(stored_in).entries.items()}
+    table = SourceTensors.load(source / "tensors.json")
+    return build_map(table, _weight_rules, [Leaf.from_json(entry) for entry in leaves], stored)
+
+
+def leaf_table(run: Run, package: Path, name: str, config: Path, progress: Progress) -> list[dict[str, Any]]:
+    """Name, shape and dtype of every array of the package at `config`, listed in a process without torch."""
+    command = python_module("maxcode.leaf_table", package, name, config)
     text = _in_run(run, progress, "weights", command, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
     return json.loads(text.strip().splitlines()[-1])
 
 
-def _weight_rules(run: Run) -> Any:
-    """Rules by module class: its own, or that of the torch layer it derives from (told by the facts)."""
+def _weight_rules(module: str) -> Any:
+    """{torch leaf: (JAX leaf, layout)} of a module class, None where it has no rule (its bases are asked next)."""
     from maxcode.converter import registry
-    from maxcode.converter.pipeline import torch_bases
 
-    bases = torch_bases(json.loads(run.facts.read_text()))
-
-    def rules(module: str) -> Any:
-        layer = bases.get(module)
-        return registry.weights_of(layer) if layer else None
-
-    return rules
+    return registry.weights_of(module) if registry.has_module(module) else None
 
 
 def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> Any:
     """Stage 6: every check of the evaluator; returns its Verdict."""
     from maxcode.evaluator import gate as evaluator
 
+    def write_map(source: Path) -> None:
+        """weights.json for a source of another size, whose tensors are stored as the model itself names them."""
+        name = evaluator.find_package(package).name
+        leaves = leaf_table(run, evaluator.find_package(package).parent, name, source / "config.json", progress)
+        _map_weights(source, source, leaves).save(source / "weights.json")
+
     return evaluator.run_gate(
-        package=package, run=run.root, options=dataclasses.asdict(options), on_progress=progress.item
+        package=package,
+        run=run.root,
+        options=dataclasses.asdict(options),
+        on_progress=progress.item,
+        write_map=write_map,
     )
 
 
