@@ -58,24 +58,56 @@ def expression_text(node: ast.AST) -> str:
 
 
 def _statement(statement: ast.stmt, indent: int) -> list[str]:
+    """Lines of a statement with the comments above, on and below it."""
     pad = _INDENT * indent
     lines = [pad + comment for comment in getattr(statement, "leading", [])]
-    trailing = getattr(statement, "trailing", "")
-    suffix = f"  {trailing}" if trailing else ""
-    if not isinstance(getattr(statement, "body", None), list):
-        if _is_docstring(statement):
-            return [*lines, *_docstring(statement.value.value, pad)]
-        text = expression_text(statement)
-        if "\n" not in text and (not trailing or len(pad + text + suffix) <= _WIDTH):
-            return [*lines, pad + text + suffix]
-        return [*lines, *(pad + comment for comment in ([trailing] if trailing else [])), *_indent(text, pad)]
-    for decorator in getattr(statement, "decorator_list", []):
-        lines.append(f"{pad}@{expression_text(decorator)}")
-    lines.append(pad + _header(statement) + suffix)
-    lines.append(unparse(statement.body, indent + 1))
+    if isinstance(statement, ast.Match):
+        lines += _head_lines(statement, f"match {expression_text(statement.subject)}:", pad)
+        for case in statement.cases:
+            lines += [_INDENT + line for line in _handler(case, indent)]
+    elif isinstance(getattr(statement, "body", None), list):
+        lines += [f"{pad}@{expression_text(d)}" for d in getattr(statement, "decorator_list", [])]
+        lines += _head_lines(statement, _header(statement), pad)
+        lines += _compound(statement, indent)
+    else:
+        lines += _simple(statement, pad)
+    return lines + [pad + comment for comment in getattr(statement, "following", [])]
+
+
+def _simple(statement: ast.stmt, pad: str) -> list[str]:
+    if _is_docstring(statement):
+        return _docstring(statement.value.value, pad) + _above(statement, pad)
+    text = expression_text(statement)
+    if "\n" in text:
+        return [*_above(statement, pad), *_indent(text, pad)]
+    return _head_lines(statement, text, pad)
+
+
+def _head_lines(node: ast.AST, text: str, pad: str) -> list[str]:
+    """One line of code with the comment on it, or below the comment where both together are too long."""
+    trailing = getattr(node, "trailing", "")
+    line = f"{pad}{text}  {trailing}" if trailing else pad + text
+    return [line] if len(line) <= _WIDTH or not trailing else [*_above(node, pad), pad + text]
+
+
+def _above(node: ast.AST, pad: str) -> list[str]:
+    trailing = getattr(node, "trailing", "")
+    return [pad + trailing] if trailing else []
+
+
+def _handler(node: ast.AST, indent: int) -> list[str]:
+    """Lines of an `except` or `case` clause."""
+    pad = _INDENT * indent
+    lines = [pad + comment for comment in getattr(node, "leading", [])]
+    return [*lines, *_head_lines(node, _header(node), pad), *unparse(node.body, indent + 1).split("\n")]
+
+
+def _compound(statement: ast.stmt, indent: int) -> list[str]:
+    """Lines of the blocks of a compound statement."""
+    pad = _INDENT * indent
+    lines = [unparse(statement.body, indent + 1)]
     for handler in getattr(statement, "handlers", []):
-        lines.append(f"{pad}{_header(handler)}")
-        lines.append(unparse(handler.body, indent + 1))
+        lines += _handler(handler, indent)
     orelse = getattr(statement, "orelse", [])
     if len(orelse) == 1 and isinstance(orelse[0], ast.If) and isinstance(statement, ast.If):
         nested = _statement(orelse[0], indent)
@@ -98,6 +130,9 @@ def _header(statement: ast.AST) -> str:
             setattr(shell, name, [])
     if isinstance(shell, ast.Try):
         return "try:"
+    if isinstance(shell, ast.match_case):
+        guard = f" if {expression_text(shell.guard)}" if shell.guard else ""
+        return f"case {expression_text(shell.pattern)}{guard}:"
     ast.fix_missing_locations(shell)
     return expression_text(shell).rsplit("\n", 1)[0]
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from maxcode.converter.context import seen
 
+COMMENT_FIELDS = ("leading", "trailing", "following", "spaced", "file")  # what a statement carries beside its syntax
+
 
 def name(identifier: str) -> ast.Name:
     """A loaded name."""
@@ -37,7 +39,7 @@ def assign(target: str | list[str], value: ast.expr, like: ast.stmt | None = Non
 
 def dress(new: ast.stmt, old: ast.stmt) -> ast.stmt:
     """Give a statement the comments, spacing and position of the one it replaces."""
-    for field in ("leading", "trailing", "spaced", "file"):
+    for field in COMMENT_FIELDS:
         if hasattr(old, field):
             setattr(new, field, getattr(old, field))
     return ast.copy_location(new, old)
@@ -91,17 +93,39 @@ def read_before_write(body: list[ast.stmt]) -> set[str]:
         early |= {n.id for n in loads([_evaluated_first(statement)])} - bound
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
             early |= {statement.target.id} - bound
+        sure = _surely_bound(statement)
         if isinstance(statement, ast.If):
-            early |= (read_before_write(statement.body) | read_before_write(statement.orelse)) - bound
-            both = set(stored(statement.body)) & set(stored(statement.orelse))
             # A name bound in one branch only keeps its old value in the other: that is a read of it.
-            early |= (set(stored(statement.body)) ^ set(stored(statement.orelse))) - bound
-            bound |= both
-        elif isinstance(statement, ast.For | ast.While | ast.With):
-            early |= read_before_write(statement.body) - bound
-        else:
-            bound |= set(stored([statement]))
+            early |= (set(stored(statement.body)) | set(stored(statement.orelse))) - sure - bound
+        first = set(stored([statement.target])) if isinstance(statement, ast.For) else set()
+        for block in _inner_blocks(statement):
+            early |= read_before_write(block) - bound - first
+        bound |= sure
     return early
+
+
+def _inner_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return []
+    blocks = [getattr(statement, f, None) or [] for f in ("body", "orelse", "finalbody")]
+    return [*blocks, *(handler.body for handler in getattr(statement, "handlers", ()))]
+
+
+def _surely_bound(statement: ast.stmt) -> set[str]:
+    """Names that a statement binds on every way through it that goes on."""
+    if isinstance(statement, ast.If):
+        return _bound_by(statement.body) & _bound_by(statement.orelse)
+    if isinstance(statement, ast.For | ast.While):
+        return set()
+    if isinstance(statement, ast.With):
+        return set(stored([i.optional_vars for i in statement.items if i.optional_vars])) | _bound_by(statement.body)
+    if isinstance(statement, ast.Try):
+        return _bound_by(statement.finalbody)
+    return set(stored([statement]))
+
+
+def _bound_by(body: list[ast.stmt]) -> set[str]:
+    return set().union(*map(_surely_bound, body)) if body else set()
 
 
 def _evaluated_first(statement: ast.stmt) -> ast.AST:
@@ -109,6 +133,10 @@ def _evaluated_first(statement: ast.stmt) -> ast.AST:
         return statement.test
     if isinstance(statement, ast.For):
         return statement.iter
+    if isinstance(statement, ast.With):
+        return ast.Tuple([i.context_expr for i in statement.items], ast.Load())
+    if isinstance(statement, ast.Try):
+        return ast.Pass()
     return statement
 
 

@@ -19,7 +19,7 @@ class Comments:
     def read(cls, text: str) -> "Comments":
         """Collect the comments of Python source `text`."""
         comments = cls()
-        lines = text.splitlines()
+        lines = text.split("\n")
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 line, column = token.start
@@ -36,7 +36,8 @@ class SourceFile:
         self.text = Path(path).read_text(encoding="utf-8") if text is None else text
         self.tree = ast.parse(self.text, path)
         self.comments = Comments.read(self.text)
-        _attach_comments(self.tree, self.comments, self.text.splitlines())
+        lines = self.text.split("\n")
+        _Attach(self.comments, lines).block(self.tree.body, 0, len(lines), is_first=True)
         for node in ast.walk(self.tree):
             node.file = self
             if isinstance(node, ast.Constant) and isinstance(node.value, float):
@@ -154,52 +155,115 @@ def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-def _attach_comments(tree: ast.Module, comments: Comments, lines: list[str]) -> None:
-    """Give each statement `leading` (comment lines), `trailing` (comment after code) and `spaced` (a blank line before it)."""
-    for parent in ast.walk(tree):
-        for block in _blocks(parent):
-            previous_end = _block_start(parent, block)
-            for statement in block:
-                first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
-                between = range(previous_end + 1, first)
-                statement.leading = [comments.own_line[n] for n in between if n in comments.own_line]
-                statement.spaced = any(not lines[n - 1].strip() for n in between)
-                last = _header_end(statement)
-                notes = [comments.trailing[n] for n in range(first, last + 1) if n in comments.trailing]
-                inner = [comments.own_line[n] for n in range(first, last + 1) if n in comments.own_line]
-                statement.leading += inner
-                statement.trailing = "  ".join(notes)
-                previous_end = statement.end_lineno or first
+class _Attach:
+    """Give each statement, handler and case its comments.
+
+    `leading` are the lines above it, `trailing` what follows its code (of a compound one: its head), `following` the
+    lines after the last statement of a block; `spaced` says that a blank line stands before.
+    """
+
+    def __init__(self, comments: Comments, lines: list[str]) -> None:
+        self.comments, self.lines = comments, lines
+
+    def block(self, body: list[ast.stmt], start: int, end: int, *, is_first: bool = False) -> int:
+        """Attach to a block what stands in the lines after `start` up to `end`; returns the last line that was its own.
+
+        Remarks on the lines between a head and the first block are the head's.
+        """
+        previous = start
+        for index, statement in enumerate(body):
+            first = first_line(statement)
+            between = range(previous + 1, first)
+            # On the lines before a block stand only keywords (`else:  # why`); their remarks belong to what follows.
+            statement.leading = self._all(between) if not index and not is_first else self._own(between)
+            statement.spaced = any(not self.lines[n - 1].strip() for n in between)
+            limit = first_line(body[index + 1]) - 1 if index + 1 < len(body) else end
+            previous = self._inside(statement, first, limit)
+        return self._following(body[-1], previous, end) if body else start
+
+    def _following(self, statement: ast.stmt, previous: int, end: int) -> int:
+        """Lines below the last statement of a block that are indented like it."""
+        statement.following = []
+        for line in range(previous + 1, end + 1):
+            if line not in self.comments.own_line:
+                if self.lines[line - 1].strip():
+                    break
+            elif self._column(line) < statement.col_offset:
+                break
+            else:
+                statement.following.append(self.comments.own_line[line])
+                previous = line
+        return previous
+
+    def _inside(self, statement: ast.AST, first: int, limit: int) -> int:
+        """Comments of one statement and its blocks; returns its last line."""
+        parts = _parts(statement)
+        if not parts:
+            last = statement.end_lineno or first
+            statement.leading += self._own(range(first, last + 1))
+            statement.trailing = self._trailing(range(first, last + 1))
+            return last
+        head = _header_end(statement)
+        body = first_line(parts[0][0])
+        statement.leading += self._own(range(first, head + 1))
+        statement.trailing = self._trailing(range(first, body))
+        previous = head
+        for index, part in enumerate(parts):
+            end = first_line(parts[index + 1][0]) - 1 if index + 1 < len(parts) else limit
+            if isinstance(part[0], ast.ExceptHandler | ast.match_case):
+                for position, inner in enumerate(part):
+                    stop = first_line(part[position + 1]) - 1 if position + 1 < len(part) else end
+                    inner.leading = self._own(range(previous + 1, first_line(inner)))
+                    previous = self._inside(inner, first_line(inner), stop)
+            else:
+                previous = self.block(part, previous, end, is_first=index == 0)
+        return previous
+
+    def _column(self, line: int) -> int:
+        text = self.lines[line - 1]
+        return len(text) - len(text.lstrip())
+
+    def _own(self, span: range) -> list[str]:
+        return [self.comments.own_line[n] for n in span if n in self.comments.own_line]
+
+    def _trailing(self, span: range) -> str:
+        return "  ".join(self.comments.trailing[n] for n in span if n in self.comments.trailing)
+
+    def _all(self, span: range) -> list[str]:
+        every = self.comments.own_line | self.comments.trailing
+        return [every[n] for n in span if n in every]
 
 
-def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    return [
-        block
-        for name in ("body", "orelse", "finalbody")
-        if isinstance(block := getattr(node, name, None), list) and block and isinstance(block[0], ast.stmt)
-    ]
+def _parts(statement: ast.AST) -> list[list]:
+    """The blocks of a compound statement in the order of the text; handlers and cases as one part each."""
+    names = ("body", "handlers", "orelse", "finalbody", "cases")
+    parts = [getattr(statement, name, None) for name in names]
+    return [p for p in parts if isinstance(p, list) and p]
 
 
-def _block_start(parent: ast.AST, block: list[ast.stmt]) -> int:
-    if isinstance(parent, ast.Module):
-        return 0
-    if block is getattr(parent, "body", None):
-        return _header_end(parent)
-    return block[0].lineno - 1
+def first_line(node: ast.AST) -> int:
+    """First line of a statement with its decorators, or of a handler or case."""
+    if isinstance(node, ast.match_case):
+        return node.pattern.lineno
+    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
 
 
 def _header_end(statement: ast.AST) -> int:
     """Last line of a simple statement, or of the header of a compound one."""
     if isinstance(statement, ast.match_case):
-        return statement.pattern.end_lineno or 0
+        return (statement.guard or statement.pattern).end_lineno or 0
+    if isinstance(statement, ast.Match):
+        return statement.subject.end_lineno or 0
     body = getattr(statement, "body", None)
     if not isinstance(body, list) or not body:
         return statement.end_lineno or statement.lineno
-    parts = [getattr(statement, n, None) for n in ("test", "iter", "target", "returns", "args")]
+    parts = [getattr(statement, n, None) for n in ("test", "iter", "target", "returns", "args", "type")]
+    parts += [*getattr(statement, "bases", ()), *getattr(statement, "keywords", ())]
+    parts += [p for i in getattr(statement, "items", ()) for p in (i.context_expr, i.optional_vars)]
     ends = [p.end_lineno for p in parts if getattr(p, "end_lineno", None)]
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         arguments = statement.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *arguments.defaults]
         every += [a for a in (arguments.vararg, arguments.kwarg, *arguments.kw_defaults) if a]
         ends += [a.end_lineno for a in every if a.end_lineno]
-    return min(max([statement.lineno, *ends]), body[0].lineno)
+    return min(max([statement.lineno, *ends]), first_line(body[0]))

@@ -26,8 +26,10 @@ def is_known(value: Any) -> bool:
 class Fold(ast.NodeTransformer):
     """Fold constants bottom-up; statements that fall away leave their comments behind with them."""
 
+    exact = False  # whether the value counts, not only its truth
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        self.generic_visit(node)
+        node.operand = self._truth(node.operand) if isinstance(node.op, ast.Not) else self.visit(node.operand)
         if isinstance(node.op, ast.Not):
             value = value_of(node.operand)
             if is_known(value):
@@ -41,9 +43,12 @@ class Fold(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
+        if self.exact:
+            return node
         decisive = isinstance(node.op, ast.Or)
         kept: list[ast.expr] = []
-        for operand in node.values:
+        for position, operand in enumerate(node.values):
+            is_last = position == len(node.values) - 1
             value = value_of(operand)
             if is_known(value):
                 if bool(value) == decisive:
@@ -53,9 +58,9 @@ class Fold(ast.NodeTransformer):
                     break
                 last_dropped = operand
                 continue
-            if any(_same(operand, other) for other in kept):
+            if _is_repeated(operand, kept, is_last):
                 continue
-            if not decisive and any(_contrary(operand, other) for other in kept):
+            if not decisive and all(map(_is_truth, kept)) and any(_contrary(operand, other) for other in kept):
                 return ast.copy_location(ast.Constant(False), node)
             kept.append(operand)
         if not kept:
@@ -66,7 +71,10 @@ class Fold(ast.NodeTransformer):
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        # `and`/`or` keep their truth when folded, not always their value, which a comparison would see.
+        exact, self.exact = self.exact, True
         self.generic_visit(node)
+        self.exact = exact
         if len(node.ops) != 1:
             return node
         left, right = value_of(node.left), value_of(node.comparators[0])
@@ -84,8 +92,16 @@ class Fold(ast.NodeTransformer):
                 return node.left if same else self.visit(ast.UnaryOp(ast.Not(), node.left))
         return node
 
+    def _truth(self, node: ast.expr) -> ast.expr:
+        """Visit an expression of which only the truth counts."""
+        exact, self.exact = self.exact, False
+        visited = self.visit(node)
+        self.exact = exact
+        return visited
+
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        self.generic_visit(node)
+        node.test = self._truth(node.test)
+        node.body, node.orelse = self.visit(node.body), self.visit(node.orelse)
         value = value_of(node.test)
         if is_known(value):
             return node.body if value else node.orelse
@@ -168,6 +184,13 @@ def _not_none_subject(test: ast.expr) -> ast.expr | None:
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot) and value_of(test.comparators[0]) is None:
         return test.left
     return None
+
+
+def _is_repeated(operand: ast.expr, kept: list[ast.expr], is_last: bool) -> bool:
+    """Whether an operand was asked before, so adds nothing: calls may differ, the last one is the whole's value."""
+    if any(isinstance(n, ast.Call | ast.NamedExpr | ast.Await) for n in ast.walk(operand)):
+        return False
+    return any(_same(operand, other) for other in (kept[-1:] if is_last else kept))
 
 
 def _same(left: ast.AST, right: ast.AST) -> bool:

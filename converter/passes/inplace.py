@@ -1,7 +1,7 @@
 """Turn writes into rebinding: `x[i] = v` becomes `x = x.at[i].set(v)`, `x.add_(y)` becomes `x = x.add(y)`.
 
-JAX arrays never change, so a write through one name must not have been meant to show under another: `aliases` has looked
-for such names before.
+JAX arrays never change, so a write through one name must not have been meant to show under another: `aliases` has
+looked for such names before.
 """
 
 import ast
@@ -9,7 +9,7 @@ from typing import Any
 
 from maxcode.converter.context import Context, Definition, copy_facts, seen
 from maxcode.converter.infer import Kinds
-from maxcode.converter.nodes import dress
+from maxcode.converter.nodes import COMMENT_FIELDS, dress
 from maxcode.converter.passes.memory import is_inplace_name
 
 _AUGMENTED = {ast.Add: "add", ast.Sub: "add", ast.Mult: "multiply", ast.Div: "divide"}
@@ -158,7 +158,7 @@ class InPlace(ast.NodeTransformer):
         if not hasattr(value, "seen") and hasattr(target, "seen"):
             value.seen, value.fact = target.seen, target.fact
         new = ast.Assign([name], value)
-        for attribute in ("leading", "trailing", "spaced", "file"):
+        for attribute in COMMENT_FIELDS:
             if hasattr(node, attribute):
                 setattr(new, attribute, getattr(node, attribute))
         return ast.copy_location(new, node)

@@ -6,6 +6,7 @@ from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.infer import _TENSOR_ANNOTATIONS
 from maxcode.converter.library import support_module
+from maxcode.converter.nodes import COMMENT_FIELDS
 from maxcode.converter.passes.names import Names
 
 _MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.modules.Module"})
@@ -86,7 +87,7 @@ class Signature(ast.NodeTransformer):
         if node.value is None or not isinstance(node.target, ast.Name | ast.Attribute):
             return node
         new = ast.Assign([node.target], node.value)
-        for field in ("leading", "trailing", "spaced", "file"):
+        for field in COMMENT_FIELDS:
             if hasattr(node, field):
                 setattr(new, field, getattr(node, field))
         return ast.copy_location(new, node)
