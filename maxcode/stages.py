@@ -76,6 +76,7 @@ class GateOptions:
     tpu: bool = False
     no_sandbox: bool = False
     seed: int = 0
+    faults: bool = False  # also seed faults into copies of the package, all of which must be caught
 
 
 def locate(target: Target, progress: Progress, *, with_weights: bool) -> Target:
