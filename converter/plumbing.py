@@ -54,13 +54,13 @@ DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", 
 
 # Questions about the environment and their answers in a converted model.
 CONSTANT_CALLS = {
-    "is_tracing": False, "is_torchdynamo_compiling": False, "is_torchdynamo_exporting": False, "is_torch_xla_available": False,
+    "is_tracing": False, "is_torchdynamo_compiling": False, "is_torchdynamo_exporting": False,
     "is_torch_fx_proxy": False, "is_compiling": False, "is_exporting": False, "is_scripting": False, "is_grad_enabled": False,
-    "is_flash_attn_2_available": False, "is_flash_attention_requested": False, "is_deepspeed_zero3_enabled": False,
+    "is_flash_attention_requested": False, "is_deepspeed_zero3_enabled": False,
     "is_fsdp_managed_module": False, "is_autocast_enabled": False, "is_jit_tracing": False, "is_cuda_stream_capturing": False,
-    "is_causal_conv1d_available": False, "is_mamba_ssm_available": False, "is_kernels_available": False,
-    "is_hooked": False, "is_quantized": False,
+    "is_torch_available": True, "is_hooked": False, "is_quantized": False,
 }  # fmt: skip
+OPTIONAL_PACKAGE = ("is_", "_available")  # how questions after an optional package's kernels are named; none is there
 
 # Attributes with one value in a converted model.
 CONSTANT_ATTRIBUTES = {

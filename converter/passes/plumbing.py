@@ -123,8 +123,8 @@ class Plumbing(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         name = ast.unparse(node.func)
         short = tables.last(name)
-        if short in tables.CONSTANT_CALLS and not self._is_own_function(node):
-            return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS[short]), node)
+        if _is_environment_question(short) and not self._is_own_function(node):
+            return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS.get(short, False)), node)
         if short == "get_interface" or (short == "get" and "ATTENTION_FUNCTIONS" in name):
             return self._attention_dispatch(node)
         devices = {id(a) for a in node.args if kinds(a) == {"device"} or (isinstance(a, ast.Name) and a.id == "device")}
@@ -153,6 +153,11 @@ class Plumbing(ast.NodeTransformer):
         return keyword.arg in (*tables.CONSTANT_ARGUMENTS, tables.CACHE_SWITCH, "device") or (
             keyword.arg == "kwargs" and isinstance(keyword.value, ast.Name)
         )
+
+
+def _is_environment_question(name: str) -> bool:
+    start, end = tables.OPTIONAL_PACKAGE
+    return name in tables.CONSTANT_CALLS or (name.startswith(start) and name.endswith(end))
 
 
 def _is_moved(node: ast.Call, devices: set[int]) -> bool:

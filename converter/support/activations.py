@@ -31,7 +31,7 @@ def _one_rounding(fn: Activation) -> Activation:
 
 @_one_rounding
 def gelu(x):
-    """Exact GELU, x * Phi(x), through the error function."""
+    """Exact GELU, x times the normal distribution function at x, through the error function."""
     return jax.nn.gelu(x, approximate=False)
 
 

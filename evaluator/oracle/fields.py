@@ -51,7 +51,7 @@ _HIDDEN = re.compile(
     r"^(hidden_size|d_model|n_embd|dim|embed_dim|model_dim|hidden_dim|(encoder|decoder)_hidden_size|width)$"
 )
 _HEADS = re.compile(
-    r"^((encoder|decoder)_)?(num_attention_heads|num_heads|n_heads?|attention_heads|mamba_n_heads|n_mamba_heads)$"
+    r"^((encoder|decoder)_)?(num_attention_heads|num_heads|n_heads?|attention_heads|[a-z]+_n_heads|n_[a-z]+_heads)$"
 )
 _HEAD_DIM = re.compile(r"^(?!qk_)(\w+_)?(head_dim|d_kv|head_size|d_head|kv_channels)$")
 _INTERMEDIATE = re.compile(r"(intermediate|ffn_dim|ffn_hidden|d_ff$|n_inner$|mlp_dim|feed_forward_size|ff_dim)")
@@ -71,7 +71,7 @@ _FIXED: tuple[tuple[str, int], ...] = (
         r"(num_experts_per_tok(en)?|experts_per_token|moe_top_?k|num_selected_experts|^top_k_experts|^moe_k|^top_k|^topk)$",
         2,
     ),
-    (r"^(n_groups?|mamba_n_groups|n_mamba_groups)$", 2),
+    (r"^(([a-z]+_)?n_groups?|n_[a-z]+_groups)$", 2),
     (r"^topk_group$", 1),
     (r"^(rotary_dim|rope_dim|rotary_ndims)$", 8),
     (r"^first_k_dense_replace$", 1),
