@@ -27,7 +27,7 @@ def loss_function(graph: Any, static: dict[str, Any], weights: dict[str, jax.Arr
     """`(params, rest, traced inputs) -> (loss, the other state after the call)`."""
 
     def loss(params, rest, traced):
-        model = nnx.merge(graph, params, rest)
+        model = nnx.merge(graph, params, rest, copy=True)  # `grad` would hand over variables of the trace outside
         total = weighted_loss(named_outputs(model(**traced, **static)), weights)
         return total, nnx.split(model, nnx.Param, ...)[2]
 

@@ -123,7 +123,7 @@ def training_run(context: Context, inputs: dict[str, Any]) -> tuple[Callable[[],
     traced, static = split_static(accepted(model, inputs))
 
     def loss(params, rest, traced):
-        outputs = named_outputs(nnx.merge(graph, params, rest)(**traced, **static))
+        outputs = named_outputs(nnx.merge(graph, params, rest, copy=True)(**traced, **static))
         floating = {n: v for n, v in outputs.items() if jnp.issubdtype(v.dtype, jnp.floating)}
         return weighted_loss(floating, {n: jnp.ones((), v.dtype) for n, v in floating.items()})
 
