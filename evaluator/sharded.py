@@ -1,12 +1,14 @@
 """One sharded forward against an unsharded one, in a process of its own with simulated devices.
 
-Prints one JSON line: {"error", "leaves", "sharded" (leaves that are really split)}.
+Prints one JSON line: {"error", "leaves", "sharded" (leaves that are really split), "named" (leaves with an axis
+name that the rules divide; none in a model whose sizes say nothing about what they are)}.
 """
 
 import argparse
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import jax
 import numpy as np
@@ -15,6 +17,16 @@ from flax import nnx
 from maxcode.evaluator.checks.outputs import compare_outputs
 from maxcode.evaluator.package import Package, Runner, cast_floats
 from maxcode.evaluator.recording import Recordings
+
+
+def variables(model: nnx.Module) -> list[nnx.Variable]:
+    """Every variable of the model, once."""
+    return jax.tree.leaves(nnx.state(model), is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+
+
+def _is_named(variable: nnx.Variable, sharding: ModuleType) -> bool:
+    axes = variable.get_metadata().get(sharding.AXES) or ()
+    return any(sharding.LOGICAL_AXIS_RULES.get(axis or "") for axis in axes)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,10 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
     model = package.module.Model.from_pretrained(str(options.source), mesh=mesh, **overrides)
     leaves = jax.tree.leaves(nnx.state(model))
     split = sum(leaf.addressable_shards[0].data.shape != leaf.shape for leaf in leaves)
+    named = sum(_is_named(variable, package.submodule("sharding")) for variable in variables(model))
     with jax.set_mesh(mesh):
         actual = Runner(model)(inputs)
     error = compare_outputs(actual, expected).worst.error
-    sys.stdout.write(json.dumps({"error": error, "leaves": len(leaves), "sharded": split}) + "\n")
+    sys.stdout.write(json.dumps({"error": error, "leaves": len(leaves), "sharded": split, "named": named}) + "\n")
     return 0
 
 

@@ -139,7 +139,7 @@ def package_config(target: dict[str, Any]) -> dict[str, Any]:
     """The content of a package's config.json: the source's configuration, or a plain module's named arguments."""
     if target.get("config") is not None:
         return target["config"]
-    return target["init"] if isinstance(target.get("init"), dict) else {}
+    return target.get("arguments") or {}
 
 
 def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def make_inputs(specs: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 def make_value(name: str, spec: Any, seed: int) -> Any:
     if not isinstance(spec, dict) or not ("kind" in spec or "shape" in spec):
         return spec
-    kind = spec.get("kind") or _kind_by_dtype(spec)
+    kind = spec.get("kind") or _kind_by_dtype(name, spec)
     if kind == "const":
         return spec["value"]
     if kind in ("list", "tuple"):
@@ -44,11 +44,34 @@ def make_value(name: str, spec: Any, seed: int) -> Any:
         return items if kind == "list" else tuple(items)
     if kind == "dict":
         return {key: make_value(f"{name}.{key}", item, seed) for key, item in spec["items"].items()}
+    _check_spec(name, spec)
     dtype = _dtype(name, spec.get("dtype", "float32"))
     value = _tensor(name, kind, spec, seed, dtype)
     for region, fill in spec.get("fill", []):  # placeholders: [[start, stop] per leading dimension, value]
         value[tuple(slice(start, stop) for start, stop in region)] = fill
     return value.to(dtype)
+
+
+_FIELDS = {
+    "kind", "shape", "dtype", "low", "high", "values", "mean", "std", "fill", "pad_left", "pad_right", "value", "items",
+}  # fmt: skip
+
+
+def _check_spec(name: str, spec: dict[str, Any]) -> None:
+    do = f"correct --inputs, such as {_EXAMPLE}"
+    if unknown := sorted(set(spec) - _FIELDS):
+        raise OracleError(f"inputs.{name}", f"unknown field {', '.join(unknown)}", "shape, dtype, low, high", do)
+    shape = spec.get("shape")
+    if not isinstance(shape, list | tuple) or any(type(n) is not int or n < 0 for n in shape):
+        raise OracleError(f"inputs.{name}", f"shape {shape!r}", "a list of sizes, none negative", do)
+    bad = [key for key in ("low", "high", "mean", "std") if not isinstance(spec.get(key, 0), int | float)]
+    if bad:
+        raise OracleError(f"inputs.{name}", f"{bad[0]} {spec[bad[0]]!r}", "a number", do)
+    if spec.get("low", 0) > spec.get("high", spec.get("low", 0)):
+        raise OracleError(f"inputs.{name}", f"low {spec['low']} above high {spec['high']}", "low <= high", do)
+
+
+_EXAMPLE = '{"shape": [2, 3], "dtype": "float32", "low": 0, "high": 1}'
 
 
 def _tensor(name: str, kind: str, spec: dict[str, Any], seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -80,15 +103,16 @@ def _mask(shape: tuple[int, ...], spec: dict[str, Any], dtype: torch.dtype) -> t
     return mask
 
 
-def _kind_by_dtype(spec: dict[str, Any]) -> str:
+def _kind_by_dtype(name: str, spec: dict[str, Any]) -> str:
     bounded = "low" in spec or "high" in spec
-    if _dtype("", spec.get("dtype", "float32")).is_floating_point:
+    if _dtype(name, spec.get("dtype", "float32")).is_floating_point:
         return "uniform" if bounded else "float"
     return "ids"
 
 
 def _dtype(name: str, text: str) -> torch.dtype:
-    text = _ALIASES.get(text.removeprefix("torch."), text.removeprefix("torch."))
+    text = str(text).removeprefix("torch.")
+    text = _ALIASES.get(text, text)
     if text not in _DTYPES:
         raise OracleError(f"inputs.{name}", f"dtype {text!r}", f"one of {', '.join(_DTYPES)}", "correct the dtype")
     return _DTYPES[text]

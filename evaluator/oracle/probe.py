@@ -165,7 +165,7 @@ def _config_dict(model: torch.nn.Module) -> dict | None:
 
 def _constructor(cls: type, target: dict) -> list[dict]:
     """Constructor parameters with their defaults as source text and the values given."""
-    given = target.get("init") or {}
+    given = target.get("arguments") or target.get("init") or {}
     rows = []
     for index, (name, parameter) in enumerate(list(inspect.signature(cls.__init__).parameters.items())[1:]):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

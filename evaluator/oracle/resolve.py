@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from maxcode.evaluator.oracle import derive, importing, stored, tiny
-from maxcode.evaluator.oracle.build import build_inputs, call, construct
+from maxcode.evaluator.oracle.build import build_inputs, call, construct, init_arguments
 from maxcode.evaluator.oracle.errors import OracleError
-from maxcode.evaluator.oracle.flatten import flatten
+from maxcode.evaluator.oracle.flatten import bind, flatten
 from maxcode.evaluator.oracle.progress import progress
 from maxcode.evaluator.oracle.target import Target
 
@@ -26,6 +26,7 @@ def resolve(target: Target) -> Target:
     progress("resolve", target["text"])
     resolved = _BY_KIND[target["kind"]](dict(target))
     if target["kind"] == "module":
+        resolved["arguments"] = named_arguments(resolved)
         _check_module(resolved)
     return resolved
 
@@ -292,6 +293,18 @@ def _module(target: Target) -> Target:
     if not issubclass(cls, torch.nn.Module):
         raise OracleError(target["text"], f"{cls.__name__} is no module", "a torch.nn.Module", "name another class")
     return target
+
+
+def named_arguments(target: Target) -> dict[str, Any] | None:
+    """The constructor's arguments by name, however they were given; None where JSON cannot hold them."""
+    args, kwargs = init_arguments(target)
+    named = bind(importing.model_class(target), args, kwargs)
+    if any("." in name for name in named):  # of a *args parameter
+        return None
+    try:
+        return json.loads(json.dumps(named, allow_nan=False))
+    except (TypeError, ValueError):
+        return None
 
 
 def _check_module(target: Target) -> None:
