@@ -33,16 +33,6 @@ class MaxCodeError(Exception):
         tail = (f"; expected {expected}" if expected else "") + (f". {do[:1].upper()}{do[1:]}" if do else "")
         super().__init__(f"{where}: {found}{tail}")
 
-    def to_record(self) -> dict[str, str]:
-        """The `error` entry of a `--json` record."""
-        return {
-            "where": self.where,
-            "found": self.found,
-            "expected": self.expected,
-            "do": self.do,
-            "message": str(self),
-        }
-
 
 class InternalError(MaxCodeError):
     """A stage broke in a way that is no fault of the input. Exit status 4."""

@@ -6,6 +6,21 @@ from maxcode.versions import versions
 
 Record = dict[str, Any]
 
+# What `--json` prints, a contract. A record may hold more (the weight ledger, evidence): that is for report.json.
+KEYS = ("status", "target", "output", "checks", "gaps", "traced", "assumptions", "timings", "versions")
+ANSWERS = ("plan", "generation")  # what two commands are asked for, printed beside the contract's keys
+
+
+def printed(record: Record) -> Record:
+    """The part of a record that `--json` prints."""
+    return {key: record[key] for key in (*KEYS, *ANSWERS) if key in record}
+
+
+def error_record(target: str, output: str, kind: str, message: str) -> Record:
+    """The record of a run that did not complete: one failed check, named by what went wrong, says why."""
+    check = {"name": kind, "status": "fail", "value": None, "limit": None, "scale": "", "detail": message}
+    return empty_record("error", target, output) | {"checks": [check]}
+
 
 def empty_record(status: str, target: str = "", output: str = "") -> Record:
     """A record of the contract with nothing in it yet."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from maxcode.errors import Exit, InternalError, MaxCodeError, is_no_space, no_space
 from maxcode.progress import Progress
-from maxcode.records import Record, empty_record
+from maxcode.records import Record, error_record, printed
 
 
 @dataclass
@@ -92,7 +92,8 @@ def _report(error: BaseException, as_json: bool, target: str = "", output: str =
     text = str(known)
     sys.stderr.write((text if text.startswith("maxcode") else f"maxcode: {text}") + "\n")
     if as_json:
-        print_record(empty_record("error", target, output) | {"error": known.to_record()})
+        kind = {Exit.BAD_INPUT: "input", Exit.INTERRUPTED: "interrupted"}.get(known.exit_status, "internal")
+        print_record(error_record(target, output, kind, text))
     return int(known.exit_status)
 
 
@@ -110,7 +111,7 @@ def _as_known(error: BaseException) -> MaxCodeError:
 
 def print_record(record: Record) -> None:
     """The one JSON record on stdout."""
-    sys.stdout.write(json.dumps(record, ensure_ascii=True, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(printed(record), ensure_ascii=True, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

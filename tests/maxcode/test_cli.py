@@ -63,9 +63,10 @@ def test_json_prints_one_record_even_for_errors(run_cli, arguments):
     done = run_cli(*arguments, "--json")
     record = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1
-    assert set(record) >= RECORD
+    assert set(record) == RECORD
     assert record["status"] == "error"
-    assert {"where", "found", "expected", "do", "message"} == set(record["error"])
+    assert [check["status"] for check in record["checks"]] == ["fail"]
+    assert record["checks"][0]["name"] == "input"
     assert record["versions"]["maxcode"] == __version__
 
 
@@ -92,7 +93,7 @@ def test_damaged_weights_end_with_2_and_keep_earlier_output(run_cli, hf_folder, 
     shard.write_bytes(shard.read_bytes()[:-4])
     done = run_cli("convert", hf_folder, "-o", place, "--json")
     assert done.returncode == 2
-    assert "truncated" in json.loads(done.stdout)["error"]["found"]
+    assert "truncated" in json.loads(done.stdout)["checks"][0]["detail"]
     assert [p.name for p in place.iterdir()] == [".maxcode.json"]
 
 
@@ -174,7 +175,7 @@ def test_internal_errors_end_with_4(tmp_path, hf_folder):
     command = [sys.executable, "-c", code, "convert", str(hf_folder), "-o", "out", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 4
-    assert "ZeroDivisionError" in json.loads(done.stdout)["error"]["found"]
+    assert "ZeroDivisionError" in json.loads(done.stdout)["checks"][0]["detail"]
     assert not (tmp_path / "out").exists()
 
 
