@@ -37,7 +37,7 @@ def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandb
     progress.plan("resolve", "facts", "convert")
     with tempfile.TemporaryDirectory(prefix="maxcode-plan-") as folder:
         run = Run(Path(folder), unsandboxed)
-        _prepare(target, run, progress, with_weights=False)
+        _prepare(_without_weights(target), run, progress, with_weights=False)
         conversion = _convert(run, options, progress)
         record = empty_record("gaps" if conversion.gaps else "not_shown", target.text)
         return record | {
@@ -56,7 +56,8 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
     names = ["resolve", *["source"] * request.weights, "facts", "convert", *["weights"] * request.weights]
     progress.plan(*names, *["gate"] * _gates(request), "report")
     progress.stage("resolve")
-    target = stages.locate(request.target, progress, with_weights=request.weights)
+    target = request.target if request.weights else _without_weights(request.target)
+    target = stages.locate(target, progress, with_weights=request.weights)
     with staged_output(request.output, force=request.force, inputs=kept) as folder:
         run = Run(folder / "report" / "run", request.gate_options.no_sandbox)
         record = _convert_into(dataclasses.replace(request, target=target), run, progress)
@@ -75,6 +76,16 @@ def _gaps(conversion: Any, options: ConvertOptions) -> list[Any]:
     return gaps
 
 
+def _without_weights(target: Target) -> Target:
+    """The same with random weights, so that nobody looks for stored ones."""
+    return dataclasses.replace(target, weights="noise")
+
+
+def _source_version(target: Target) -> dict[str, str]:
+    """The commit that a hub id stood for."""
+    return {"source": f"{target.text}@{target.revision}"} if target.kind == "hub" and target.revision else {}
+
+
 def _gates(request: ConvertRequest) -> bool:
     return request.gate and request.weights
 
@@ -89,6 +100,7 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
         "gaps" if conversion.gaps else "not_shown", request.target.text, str(request.output.resolve())
     )
     record |= {"gaps": _gaps(conversion, request.options), "assumptions": as_json(conversion.assumptions)}
+    record["versions"] |= _source_version(request.target)
     if request.weights:
         progress.stage("weights")
         record["weights"] = stages.convert_weights(run, request.options, progress)
@@ -125,12 +137,15 @@ def _gate(run: Run, package: Path, options: GateOptions, record: Record, progres
     }
     status = decide(verdict.checks, merged["gaps"], merged["traced"])
     extra = {key: value for key, value in found.items() if key not in record}
+    extra["versions"] = record["versions"] | found["versions"]
     return {"checks": found["checks"], "status": status, "timings": found["timings"], **merged, **extra}
 
 
 def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
     """Run every check on a package again and renew its report."""
     package, marker = stages.find_package(folder)
+    if not (package / "weights.json").is_file():
+        raise MaxCodeError(str(package), "no weights in it", "a package with weights", "convert without --no-weights")
     target = Target(**marker["request"])
     progress.plan("resolve", "source", "gate", "report")
     with tempfile.TemporaryDirectory(prefix="maxcode-gate-") as place:
@@ -141,6 +156,7 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
         before = packaging.read_report(package)
         record = empty_record("not_shown", target.text, str(package))
         record |= {name: before.get(name, record[name]) for name in ("gaps", "traced", "assumptions")}
+        record["versions"] |= _source_version(target)
         record |= _gate(run, package, options, record, progress)
         progress.stage("report")
         packaging.renew_report(package, run, record)

@@ -195,7 +195,8 @@ def _folder(target: Target) -> Target:
         raise OracleError(str(folder), "no such folder", "a Hugging Face model folder", "check the path")
     target["path"] = str(folder.resolve())
     config = _read_config(folder)
-    stored.check_files(folder, target["allow_pickle"])
+    if target["weights"] == "stored":
+        stored.check_files(folder, target["allow_pickle"])
     return _from_architectures(target, folder, config)
 
 

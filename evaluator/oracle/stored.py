@@ -39,7 +39,11 @@ def read_checkpoint(target: Target, dtype: str | None = None) -> nn.Module:
     try:
         with _quiet():
             model, info = cls.from_pretrained(
-                str(folder), output_loading_info=True, attn_implementation="eager", **options
+                str(folder),
+                output_loading_info=True,
+                attn_implementation="eager",
+                ignore_mismatched_sizes=True,  # they are refused below, by name
+                **options,
             )
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
@@ -49,10 +53,17 @@ def read_checkpoint(target: Target, dtype: str | None = None) -> nn.Module:
     return model.eval()
 
 
+def _mismatch(entry: Any) -> str:
+    """(name, stored shape, the model's shape), as transformers lists them."""
+    name, *shapes = entry if isinstance(entry, tuple) else (entry,)
+    return f"{name} is {' where the model has '.join(str(list(shape)) for shape in shapes)}" if shapes else str(name)
+
+
 def _refuse_partial(folder: Path, name: str, info: dict[str, Any]) -> None:
-    missing, wrong = sorted(info.get("missing_keys", ())), sorted(map(str, info.get("mismatched_keys", ())))
+    missing = sorted(info.get("missing_keys", ()))
+    wrong = [_mismatch(entry) for entry in sorted(info.get("mismatched_keys", ()), key=str)]
     if missing or wrong:
-        found = f"no value for {missing}" if missing else f"other shapes for {wrong}"
+        found = "; ".join(wrong) if wrong else f"no value for {missing}"
         raise OracleError(
             str(folder), found, f"every tensor of {name}", "complete the checkpoint or name another class"
         )
