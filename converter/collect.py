@@ -6,7 +6,7 @@ from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition, attach_facts
 from maxcode.converter.nodes import blocks
 from maxcode.converter.passes.fold import Fold
-from maxcode.converter.passes.plumbing import Plumbing
+from maxcode.converter.passes.plumbing import Plumbing, drop_positionals
 from maxcode.converter.source import SourceFile
 
 _ALWAYS = frozenset({"__init__", "forward", "__getitem__", "__len__", "__iter__", "__call__", "__post_init__"})
@@ -30,6 +30,7 @@ def collect(context: Context) -> None:
             definition.node.body = [s for s in definition.node.body if _is_used(s, attributes)] or [ast.Pass()]
     order = {file: i for i, file in enumerate(_file_order(context, found))}
     context.definitions = sorted(found.values(), key=lambda d: (order[d.file.path], d.node.lineno))
+    drop_positionals(context)
 
 
 def _file_order(context: Context, found: dict[str, Definition]) -> list[str]:

@@ -22,6 +22,10 @@ def convert_constructors(context: Context) -> None:
     """Rewrite the constructor of every module class, and every construction of one."""
     needs = Needs(context)
     for definition in context.definitions:
+        if isinstance(definition.node, ast.Assign):
+            # A module-level table of stateless layers (`{"relu": nn.ReLU()}`).
+            holder = ast.FunctionDef(definition.name, ast.arguments([], [], None, [], [], None, []), [], [], None)
+            Constructors(context, definition, holder, needs).visit(definition.node)
         if not isinstance(definition.node, ast.ClassDef):
             continue
         for function in list(definition.functions()):
@@ -133,6 +137,9 @@ class Constructors(ast.NodeTransformer):
         return node
 
     def _super_init(self, node: ast.Expr, made: ast.Call) -> ast.stmt | None:
+        made.args = [self.visit(argument) for argument in made.args]
+        for keyword in made.keywords:
+            keyword.value = self.visit(keyword.value)
         base = self.needs.graph.base(self.definition)
         if base is not None and self.needs.graph.method(base.qualified, "__init__") is not None:
             made.keywords += self._extra(self.needs.of(base), made)

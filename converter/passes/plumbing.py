@@ -4,6 +4,7 @@ import ast
 from typing import Any
 
 from maxcode.converter import plumbing as tables
+from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, copy_facts, kinds, seen
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import update_rope
@@ -20,13 +21,15 @@ class Plumbing(ast.NodeTransformer):
         names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
         constants: dict[str, ast.expr] = dict(self.constants[-1])
         # Constructors and the framework's tables use the same words for other things.
-        if node.name != "__init__":
+        if node.name != "__init__" and _uses_framework(node):
             constants |= {n: ast.Constant(v) for n, v in tables.CONSTANT_ARGUMENTS.items() if n in names}
             if tables.CACHE_SWITCH in names:
                 cache = next((n for n in tables.CACHE_ARGUMENTS if n in names), None)
                 constants[tables.CACHE_SWITCH] = _not_none(cache) if cache else ast.Constant(False)
         if "device" in names:
             constants["device"] = ast.Constant(None)
+        positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+        node.dropped = {i for i, name in enumerate(positional) if name in constants}
         for name in set(constants) & names:
             _drop_parameter(node.args, name)
         self.constants.append(constants)
@@ -131,6 +134,8 @@ class Plumbing(ast.NodeTransformer):
         moved = _is_moved(node, devices)
         dropped = [id(a) in devices for a in node.args]
         self.generic_visit(node)
+        for position, argument in enumerate(node.args):
+            argument.position = position
         node.keywords = [k for k in node.keywords if not self._is_steering(k)]
         if devices and short != "isinstance":
             node.args = [a for a, drop in zip(node.args, dropped, strict=True) if not drop]
@@ -186,6 +191,32 @@ def _not_none(name: str) -> ast.expr:
 
 def _copy(node: ast.expr) -> ast.expr:
     return ast.parse(ast.unparse(node), mode="eval").body
+
+
+def drop_positionals(context: Context) -> None:
+    """Drop from call sites the positional arguments of parameters that `Plumbing` took away from the functions."""
+    graph = CallGraph(context)
+    for function in graph.functions():
+        for node in ast.walk(function.node):
+            if isinstance(node, ast.Call) and node.args:
+                for target in graph.targets(node, function.owner):
+                    _drop_arguments(node, target)
+
+
+def _drop_arguments(node: ast.Call, target: Function) -> None:
+    dropped = getattr(target.node, "dropped", None)
+    if dropped and not any(isinstance(a, ast.Starred) for a in node.args):
+        shift = 1 if target.is_method else 0
+        node.args = [a for i, a in enumerate(node.args) if getattr(a, "position", i) + shift not in dropped]
+
+
+def _uses_framework(node: ast.AST) -> bool:
+    """Whether a definition stands in a file of the framework's models, or in one that builds on the framework."""
+    file = getattr(node, "file", None)
+    if file is None:
+        return False
+    root = tables.FRAMEWORK.rstrip(".")
+    return file.module.split(".")[0] == root or any(i.split(".")[0] == root for i in file.imports.values())
 
 
 def _drop_parameter(arguments: ast.arguments, name: str) -> None:
