@@ -1,6 +1,6 @@
 """The engine knows no source model: no name, string or comment is a model type or the prefix of its classes.
 
-The names come from the installed framework's own registry. Exempt are the one data file that names target formats, and the
+The names come from the installed framework's own registry. Exempt are the one data file of target formats, and the
 few words below, which mean something else in English, torch or JAX.
 """
 

@@ -102,8 +102,10 @@ class Follow:
         elif isinstance(node, ast.AugAssign):
             self._augmented(node, state)
         elif isinstance(node, ast.Return):
-            held = self.value(node.value, state) if node.value is not None else NOTHING
-            self.summary.joint |= self._is_joint(node.value, state)
+            # What a rewritten function hands back beside its result is bound to its own name again by the caller.
+            result = node.value.elts[0] if getattr(node, "hands_back", False) else node.value
+            held = self.value(result, state) if result is not None else NOTHING
+            self.summary.joint |= self._is_joint(result, state)
             self.summary.returns |= {str(s[1]) for s in held if s[0] == "parameter"}
         elif isinstance(node, ast.Expr):
             self._expression(node, state)
@@ -117,13 +119,11 @@ class Follow:
     def _is_joint(self, node: ast.expr | None, state: State) -> bool:
         if not isinstance(node, ast.Tuple | ast.List | ast.Call):
             return False
+        if isinstance(node, ast.Call) and "record" not in self.types.of(node):
+            return False  # makes something new of its arguments
         parts = node.elts if not isinstance(node, ast.Call) else [*node.args, *(k.value for k in node.keywords)]
-        held = [self.value(p, state) for p in parts] if len(parts) > 1 and not self._is_plain_call(node) else []
+        held = [self.value(p, state) for p in parts]
         return any(a & b for i, a in enumerate(held) for b in held[:i])
-
-    def _is_plain_call(self, node: ast.expr) -> bool:
-        """Whether a call makes something new of its arguments, rather than a record of them."""
-        return isinstance(node, ast.Call) and "record" not in self.types.of(node)
 
     def _assign(self, node: ast.Assign, state: State) -> None:
         held = self.value(node.value, state)

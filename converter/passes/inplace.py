@@ -49,12 +49,23 @@ class InPlace(ast.NodeTransformer):
         target = node.target
         if isinstance(target, ast.Subscript) and self._is_array(target.value):
             method = _AUGMENTED.get(type(node.op))
+            if self._is_mask(target.slice):
+                return self._store(node, target, "set", self._masked(node, target))
             if method is None or self._may_repeat(target.slice):
                 read = ast.Subscript(target.value, target.slice, ast.Load())
                 return self._store(node, target, "set", ast.BinOp(read, node.op, node.value))
             value = ast.UnaryOp(ast.USub(), node.value) if isinstance(node.op, ast.Sub) else node.value
             return self._store(node, target, method, value)
         return node
+
+    def _masked(self, node: ast.AugAssign, target: ast.Subscript) -> ast.expr:
+        """New values of the chosen positions: of all positions, then chosen, where the operand allows."""
+        chosen = isinstance(node.value, ast.Subscript) and ast.unparse(node.value.slice) == ast.unparse(target.slice)
+        if not (chosen or self._is_number(node.value)):
+            return ast.BinOp(ast.Subscript(target.value, target.slice, ast.Load()), node.op, node.value)
+        every = ast.BinOp(target.value, node.op, node.value.value if chosen else node.value)
+        every.seen = dict(seen(target.value))
+        return ast.Subscript(every, target.slice, ast.Load())
 
     def _may_repeat(self, index: ast.expr) -> bool:
         """Whether a tensor index may name a position twice: torch then adds once, `.at[…].add` twice."""
@@ -143,7 +154,41 @@ class InPlace(ast.NodeTransformer):
                 "CV131", node, "torch.Tensor.__setitem__", "writes into a temporary view", "index the tensor once"
             )
             return node
-        return self._rebind(node, base, _at(_load(base), target.slice, method, value))
+        chosen = self._where(base, target.slice, value) if method == "set" else None
+        return self._rebind(node, base, chosen or _at(_load(base), target.slice, method, value))
+
+    def _where(self, base: ast.expr, mask: ast.expr, value: ast.expr) -> ast.expr | None:
+        """`where(mask, value, base)` for a store of one number through a mask, which `.at[mask]` cannot trace."""
+        same = isinstance(value, ast.Subscript) and ast.unparse(value.slice) == ast.unparse(mask)
+        if not self._is_mask(mask) or not (same or self._is_number(value)):
+            return None
+        ranks = [seen(n).get("ndims", ()) for n in (base, mask)]
+        if any(len(r) != 1 for r in ranks):
+            return None
+        missing = ranks[0][0] - ranks[1][0]
+        if missing:
+            mask = ast.Subscript(
+                mask, ast.Tuple([ast.Constant(...), *([ast.Constant(None)] * missing)], ast.Load()), ast.Load()
+            )
+        value = value.value if same else value
+        if self.types.is_tensor(value) and seen(value).get("dtypes") != seen(base).get("dtypes"):
+            dtype = ast.Attribute(_load(base), "dtype", ast.Load())
+            value = ast.Call(ast.Attribute(value, "astype", ast.Load()), [dtype], [])
+            value.seen = {"kinds": ["tensor"]}
+        chosen = ast.Call(
+            ast.Attribute(ast.Name("jnp", ast.Load()), "where", ast.Load()), [mask, value, _load(base)], []
+        )
+        chosen.seen = dict(seen(base)) or {"kinds": ["tensor"]}
+        return chosen
+
+    def _is_mask(self, index: ast.expr) -> bool:
+        return self.types.is_tensor(index) and seen(index).get("dtypes") == ["bool"]
+
+    def _is_number(self, value: ast.expr) -> bool:
+        found = self.types.of(value)
+        return bool(found) and (
+            found <= {"int", "float", "bool"} or (self.types.is_tensor(value) and seen(value).get("ndims") == [0])
+        )
 
     def _is_view(self, node: ast.expr) -> bool:
         """Whether an attribute is another view of a tensor (`x.T`), which cannot be assigned."""

@@ -9,6 +9,14 @@ import ast
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, callees
+from maxcode.converter.passes.keywords import (
+    Defaults,
+    bindable,
+    bound_positionally,
+    calls_in,
+    is_forwarding,
+    read_key,
+)
 
 
 def specialise_kwargs(context: Context) -> None:
@@ -16,16 +24,17 @@ def specialise_kwargs(context: Context) -> None:
     graph = CallGraph(context)
     functions = graph.functions()
     extra = _extra_parameters(context, graph, functions)
+    defaults = Defaults(context, graph, functions, extra)
     for function in functions:
         _Rewrite(context, graph, function, extra).run()
     for function in functions:
-        _declare(function, extra.get(function.key, []))
+        _declare(function, {n: defaults.of(function, n) for n in extra.get(function.key, [])})
 
 
 def _extra_parameters(context: Context, graph: CallGraph, functions: list[Function]) -> dict[tuple, list[str]]:
     """For each function with `**kwargs`, the names that both arrive in it and are read below it."""
     open_functions = [f for f in functions if f.node.args.kwarg]
-    calls = {f.key: [(c, graph.targets(c, f.owner)) for c in _calls(f.node)] for f in functions}
+    calls = {f.key: [(c, graph.targets(c, f.owner)) for c in calls_in(f.node)] for f in functions}
     dispatched = _dispatched(graph, functions)
     needed: dict[tuple, set[str]] = {
         f.key: _read_directly(f) | (tables.ATTENTION_KEYWORDS if f.key in dispatched else set()) for f in open_functions
@@ -36,14 +45,14 @@ def _extra_parameters(context: Context, graph: CallGraph, functions: list[Functi
         changed = False
         for function in functions:
             for call, targets in calls[function.key]:
-                forwards = _forwards(call, function)
+                forwards = is_forwarding(call, function)
                 for target in targets:
                     explicit = {k.arg for k in call.keywords if k.arg}
                     if forwards and function.key in needed:
                         wants = (
-                            (set(_bindable(target)) | needed.get(target.key, set()))
+                            (set(bindable(target)) | needed.get(target.key, set()))
                             - explicit
-                            - _positional(call, target)
+                            - bound_positionally(call, target)
                         )
                         changed |= _grow(needed[function.key], wants)
                     if target.key in provided:
@@ -58,7 +67,7 @@ def _dispatched(graph: CallGraph, functions: list[Function]) -> set[tuple]:
     """Functions that stand in a dispatch table beside the support library's backends, so share their signature."""
     found = set()
     for function in functions:
-        for node in _calls(function.node):
+        for node in calls_in(function.node):
             if ast.unparse(node.func) == "get_attention" and isinstance(node.args[1], ast.Name):
                 qualified = function.owner.file.qualify(node.args[1].id)
                 target = graph.by_qualified.get(qualified) if qualified else None
@@ -72,45 +81,15 @@ def _grow(into: set[str], names: set[str]) -> bool:
     return len(into) > before
 
 
-def _calls(node: ast.AST) -> list[ast.Call]:
-    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-
-
-def _bindable(function: Function) -> list[str]:
-    names = function.parameters
-    return names[1:] if function.is_method else names
-
-
-def _positional(call: ast.Call, target: Function) -> set[str]:
-    return set(_bindable(target)[: len(call.args)])
-
-
-def _forwards(call: ast.Call, function: Function) -> bool:
-    name = function.node.args.kwarg.arg if function.node.args.kwarg else None
-    return any(k.arg is None and isinstance(k.value, ast.Name) and k.value.id == name for k in call.keywords)
-
-
 def _read_directly(function: Function) -> set[str]:
     """Names read as `kwargs["x"]`, `kwargs.get("x")` or `kwargs.pop("x")`."""
     name = function.node.args.kwarg.arg
     found = set()
     for node in ast.walk(function.node):
-        key = _read_key(node, name)
+        key = read_key(node, name)
         if key:
             found.add(key[0])
     return found
-
-
-def _read_key(node: ast.AST, name: str) -> tuple[str, ast.expr | None] | None:
-    """(key, default) when `node` reads one key of the keyword dictionary `name`."""
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
-        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            return node.slice.value, None
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
-        value = node.func.value
-        if isinstance(value, ast.Name) and value.id == name and node.args and isinstance(node.args[0], ast.Constant):
-            return str(node.args[0].value), node.args[1] if len(node.args) > 1 else ast.Constant(None)
-    return None
 
 
 class _Rewrite(ast.NodeTransformer):
@@ -124,7 +103,7 @@ class _Rewrite(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
         target = node.targets[0]
-        read = _read_key(target, self.name) if self.name and len(node.targets) == 1 else None
+        read = read_key(target, self.name) if self.name and len(node.targets) == 1 else None
         if read is None:
             self.generic_visit(node)
             return node
@@ -135,24 +114,30 @@ class _Rewrite(ast.NodeTransformer):
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        read = _read_key(node, self.name) if self.name else None
+        read = read_key(node, self.name) if self.name else None
         if read:
             return ast.Name(read[0], ast.Load()) if read[0] in self.own else ast.Constant(None)
         self.generic_visit(node)
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
-        if self.name and _read_key(node.value, self.name):
+        if self.name and read_key(node.value, self.name):
             return None
         self.generic_visit(node)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        read = _read_key(node, self.name) if self.name else None
+        read = read_key(node, self.name) if self.name else None
         if read:
-            return ast.Name(read[0], ast.Load()) if read[0] in self.own else read[1] or ast.Constant(None)
+            if read[0] not in self.own:
+                return read[1] or ast.Constant(None)
+            given = ast.Name(read[0], ast.Load())
+            if read[1] is None or isinstance(read[1], ast.Constant):
+                return given
+            test = ast.Compare(given, [ast.IsNot()], [ast.Constant(None)])
+            return ast.IfExp(test, given, read[1])
         targets = self.graph.targets(node, self.function.owner)
-        forwards = _forwards(node, self.function)
+        forwards = is_forwarding(node, self.function)
         keywords = [k for k in node.keywords if not (forwards and k.arg is None and _is_name(k.value, self.name))]
         if targets:
             keywords = self._bound(node, targets, keywords, forwards)
@@ -172,7 +157,7 @@ class _Rewrite(ast.NodeTransformer):
             accepted |= set(target.parameters) | set(self.extra.get(target.key, []))
             open_ended |= target.node.args.kwarg is not None
         given = {k.arg for k in keywords}
-        positional = set().union(*(_positional(node, t) for t in targets))
+        positional = set().union(*(bound_positionally(node, t) for t in targets))
         if open_ended:
             keywords = [k for k in keywords if k.arg is None or k.arg in accepted]
         if forwards:
@@ -191,11 +176,11 @@ def _is_name(node: ast.expr, name: str | None) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _declare(function: Function, names: list[str]) -> None:
+def _declare(function: Function, names: dict[str, ast.expr]) -> None:
     arguments = function.node.args
     if arguments.kwarg is None:
         return
     arguments.kwarg = None
-    for name in names:
+    for name, default in names.items():
         arguments.kwonlyargs.append(ast.arg(name))
-        arguments.kw_defaults.append(ast.Constant(None))
+        arguments.kw_defaults.append(default)

@@ -151,6 +151,7 @@ def _return_too(function: Function, parameters: list[str]) -> None:
     for node in _own_nodes(function.node):
         if isinstance(node, ast.Return):
             node.value = ast.Tuple([node.value or ast.Constant(None), *(name(p) for p in parameters)], ast.Load())
+            node.hands_back = True
 
 
 def _own_nodes(function: ast.FunctionDef) -> list[ast.AST]:

@@ -140,10 +140,10 @@ def materialise_weights(converted: Converted) -> None:
     materialise(converted.target, converted.folder / "source")
 
 
-def both_outputs(converted: Converted) -> list[tuple[str, np.ndarray, np.ndarray]]:
+def both_outputs(converted: Converted, *, jit: bool = False) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """(name, torch's, JAX's) of every output array."""
     materialise_weights(converted)
-    theirs, ours = torch_output(converted), jax_output(converted)
+    theirs, ours = torch_output(converted), jax_output(converted, jit=jit)
     return _pairs("output", theirs, ours)
 
 
@@ -152,7 +152,7 @@ def _pairs(name: str, theirs: Any, ours: Any) -> list[tuple[str, np.ndarray, np.
         assert len(theirs) == len(ours), f"{name}: {len(theirs)} outputs in torch, {len(ours)} in JAX"
         return [p for i, (a, b) in enumerate(zip(theirs, ours)) for p in _pairs(f"{name}.{i}", a, b)]
     if isinstance(theirs, dict):
-        assert list(theirs) == list(ours), name
+        assert set(theirs) == set(ours), name  # jit gives dictionaries back in the order of their keys
         return [p for k in theirs for p in _pairs(f"{name}.{k}", theirs[k], ours[k])]
     return [(name, theirs.numpy() if torch.is_tensor(theirs) else np.asarray(theirs), np.asarray(ours))]
 

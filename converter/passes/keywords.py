@@ -1,0 +1,105 @@
+"""Readers of keyword plumbing: what a call binds and hands on, which keys of `**kwargs` are read, their defaults."""
+
+import ast
+
+from maxcode.converter.calls import CallGraph, Function
+from maxcode.converter.context import Context
+
+
+def calls_in(node: ast.AST) -> list[ast.Call]:
+    """Every call below a node."""
+    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+
+
+def bindable(function: Function) -> list[str]:
+    """Parameters that a caller can bind."""
+    names = function.parameters
+    return names[1:] if function.is_method else names
+
+
+def bound_positionally(call: ast.Call, target: Function) -> set[str]:
+    """Parameters of a function that a call binds by position."""
+    return set(bindable(target)[: len(call.args)])
+
+
+def is_forwarding(call: ast.Call, function: Function) -> bool:
+    """Whether a call hands the function's own `**kwargs` on."""
+    name = function.node.args.kwarg.arg if function.node.args.kwarg else None
+    return any(k.arg is None and isinstance(k.value, ast.Name) and k.value.id == name for k in call.keywords)
+
+
+def read_key(node: ast.AST, name: str) -> tuple[str, ast.expr | None] | None:
+    """(key, default) when `node` reads one key of the keyword dictionary `name`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return node.slice.value, None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
+        value = node.func.value
+        if isinstance(value, ast.Name) and value.id == name and node.args and isinstance(node.args[0], ast.Constant):
+            return str(node.args[0].value), node.args[1] if len(node.args) > 1 else ast.Constant(None)
+    return None
+
+
+class Defaults:
+    """Defaults of the keywords that take the place of `**kwargs`: those of the functions that read them in the end.
+
+    A keyword handed on explicitly would otherwise override the reader's own default with None.
+    """
+
+    def __init__(
+        self, context: Context, graph: CallGraph, functions: list[Function], extra: dict[tuple, list[str]]
+    ) -> None:
+        self.context, self.extra = context, extra
+        self.found: dict[tuple[tuple, str], dict[str, ast.expr]] = {}
+        for function in functions:
+            self._read(function)
+        calls = [(f, c, graph.targets(c, f.owner)) for f in functions for c in calls_in(f.node) if is_forwarding(c, f)]
+        changed = True
+        while changed:
+            before = {k: set(v) for k, v in self.found.items()}
+            for function, call, targets in calls:
+                for target in targets:
+                    self._hand_up(function, call, target)
+            changed = before != {k: set(v) for k, v in self.found.items()}
+
+    def of(self, function: Function, name: str) -> ast.expr:
+        """The default of a keyword; several different ones are a gap."""
+        found = self.found.get((function.key, name), {})
+        if len(found) > 1:
+            self.context.gap(
+                "CV106", function.node, f"**{function.node.args.kwarg.arg if function.node.args.kwarg else 'kwargs'}",
+                f"{name!r} is read with different defaults: {', '.join(sorted(map(ast.unparse, found.values())))}",
+                "give it one default",
+            )  # fmt: skip
+        return next(iter(found.values()), ast.Constant(None))
+
+    def _read(self, function: Function) -> None:
+        if function.node.args.kwarg is None:
+            return
+        for node in ast.walk(function.node):
+            read = read_key(node, function.node.args.kwarg.arg)
+            if read is not None and isinstance(read[1], ast.Constant):
+                self._add(function, read[0], read[1])
+
+    def _hand_up(self, function: Function, call: ast.Call, target: Function) -> None:
+        given = {k.arg for k in call.keywords} | bound_positionally(call, target)
+        own = _parameter_defaults(target)
+        for name in self.extra.get(function.key, ()):
+            if name in given:
+                continue
+            if isinstance(default := own.get(name), ast.Constant):
+                self._add(function, name, default)
+            for default in list(self.found.get((target.key, name), {}).values()):
+                self._add(function, name, default)
+
+    def _add(self, function: Function, name: str, default: ast.expr) -> None:
+        if name in self.extra.get(function.key, ()):
+            self.found.setdefault((function.key, name), {})[ast.dump(default)] = default
+
+
+def _parameter_defaults(function: Function) -> dict[str, ast.expr]:
+    arguments = function.node.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    found = {a.arg: d for a, d in pairs}
+    return found | {a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None}
