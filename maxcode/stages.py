@@ -114,7 +114,9 @@ def materialise(run: Run, progress: Progress) -> None:
 
 def probe(run: Run, progress: Progress) -> dict[str, Any]:
     """Stage 3: facts.json from one instrumented run of the source."""
-    _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", "--target", run.target, "--out", run.facts))
+    written = (run.source / "tensors.json").is_file()
+    arguments = ["--target", run.target, *(["--source", run.source] if written else [])]
+    _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", *arguments, "--out", run.facts))
     return json.loads(run.facts.read_text())
 
 

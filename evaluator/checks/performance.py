@@ -21,6 +21,7 @@ from maxcode.evaluator.peer import Peer
 from maxcode.evaluator.verdict import Check
 
 ROUNDS, REPEAT = 5, 3  # medians over all runs; the two sides take turns each round
+LONG_SECONDS = 0.2  # a run of that length is measured once a round
 DECODE_STEPS = 16
 
 
@@ -94,19 +95,25 @@ def operations(context: Context, runner: Runner, inputs: dict[str, Any]):
 def interleave(
     peer: Peer, what: str, run: Callable[[], Any], inputs: dict[str, Any], rate: float, compiled: Any, **fields: Any
 ) -> Timing:
-    """Alternate rounds of PyTorch and ours, each after a warm-up."""
+    """Alternate rounds of PyTorch and ours, each after a warm-up; long runs are measured once a round."""
     run()
+    repeat = REPEAT if max(_measured(run), *peer.seconds(what, inputs, 1, **fields)) < LONG_SECONDS else 1
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(ROUNDS):
-        theirs += peer.seconds(what, inputs, REPEAT, **fields)
-        for _ in range(REPEAT):
-            start = time.perf_counter()
-            run()
-            ours.append(time.perf_counter() - start)
+        # Each request for training starts a new optimizer, whose first step allocates.
+        warm_up = repeat > 1 or what == "training_step"
+        theirs += peer.seconds(what, inputs, repeat, warm_up=warm_up, **fields)
+        ours += [_measured(run) for _ in range(repeat)]
     seconds = statistics.median(ours)
     flops, memory = _costs(compiled)
     return Timing(what, seconds, statistics.median(theirs), flops, memory, flops / seconds / rate if flops else 0.0)
+
+
+def _measured(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def forward_run(runner: Runner, inputs: dict[str, Any]) -> tuple[Callable[[], Any], Any]:

@@ -36,13 +36,16 @@ def wanted(target: dict) -> Any:
     return test
 
 
-def probe(target: dict) -> dict:
-    """Build and run the target under instrumentation, in several scenarios; the JSON record of facts.json."""
+def probe(target: dict, source: Path | None = None) -> dict:
+    """Build and run the target under instrumentation, in several scenarios; the JSON record of facts.json.
+
+    `source` is what `materialise` wrote, if it has: reading that is faster than reading the checkpoint again.
+    """
     recorder = Recorder()
     sys.meta_path.insert(0, InstrumentingFinder(recorder, wanted(target)))
     from maxcode.evaluator.oracle.build import build  # imports the model's module, now through the hook
 
-    model, inputs = build(target)
+    model, inputs = build(target, source_dir=source)
     scenarios = []
     for name, run in _scenarios(model, inputs):
         try:
@@ -196,10 +199,11 @@ def main() -> None:
     """Command line of the probe."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True, type=Path)
+    parser.add_argument("--source", type=Path, help="the run folder's source/, where it is written already")
     parser.add_argument("--out", required=True, type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    facts = probe(json.loads(arguments.target.read_text()))
+    facts = probe(json.loads(arguments.target.read_text()), arguments.source)
     arguments.out.write_text(json.dumps(facts, default=str))
 
 

@@ -31,7 +31,7 @@ def read_checkpoint(target: Target, dtype: str | None = None) -> nn.Module:
     options: dict[str, Any] = {"config": config, "dtype": DTYPES[dtype] if dtype else "auto", "local_files_only": True}
     if target["gguf_file"]:
         gguf = folder / target["gguf_file"]
-        check_gguf(gguf)
+        check_gguf(gguf, header_only=True)  # loading reads it all; that once takes seconds
         options |= {"gguf_file": str(target["gguf_file"])}
         options["dtype"] = DTYPES[dtype or "float32"]
     else:
@@ -128,14 +128,16 @@ def _is_zip(path: Path) -> bool:
         return file.read(4) == b"PK\x03\x04"
 
 
-def check_gguf(path: Path) -> None:
-    """The file is there, is GGUF, and its tensors end inside it."""
+def check_gguf(path: Path, *, header_only: bool = False) -> None:
+    """The file is there, is GGUF, and (unless only the header is looked at) its tensors end inside it."""
     if not path.is_file():
         raise OracleError(str(path), "no such file", "a GGUF file", "check the path")
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"GGUF":
         raise OracleError(str(path), f"first bytes {magic!r}", "b'GGUF'", "give a GGUF file")
+    if header_only:
+        return
     try:
         from gguf import GGUFReader
     except ImportError:
