@@ -4,13 +4,15 @@ Each function is one command of the command line; `commands.py` only parses and 
 """
 
 import dataclasses
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maxcode import packaging, stages
+from maxcode import packaging, planning, stages
 from maxcode.errors import MaxCodeError
+from maxcode.excerpts import with_lines
 from maxcode.output import check_output, recover, staged_output
 from maxcode.progress import Progress
 from maxcode.records import Record, empty_record
@@ -34,18 +36,18 @@ class ConvertRequest:
 
 def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandboxed: bool = False) -> Record:
     """Say what a conversion would do: convert in memory, write nothing. Status "gaps" when something has no rule."""
-    progress.plan("resolve", "facts", "convert")
+    progress.plan("resolve", "facts", "convert", "report")
     with tempfile.TemporaryDirectory(prefix="maxcode-plan-") as folder:
         run = Run(Path(folder), unsandboxed)
         _prepare(_without_weights(target), run, progress, with_weights=False)
         conversion = _convert(run, options, progress)
+        progress.stage("report")
         record = empty_record("gaps" if conversion.gaps else "not_shown", target.text)
-        return record | {
-            "gaps": _gaps(conversion, options),
-            "assumptions": as_json(conversion.assumptions),
-            "timings": dict(progress.timings),
-            "plan": describe(run.read_target(), conversion),
-        }
+        record |= _places(conversion, options) | {"timings": dict(progress.timings)}
+        facts = json.loads(run.facts.read_text())
+        size = stages.stored_bytes(run.read_target())
+        plan = planning.describe(run.read_target(), conversion, facts, record, weights=size)
+        return record | {"plan": plan}
 
 
 def convert(request: ConvertRequest, progress: Progress) -> Record:
@@ -65,6 +67,12 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
         record["timings"] = dict(progress.timings) | record["timings"]
         packaging.assemble(folder, run, record, options=request.options, keep_run=request.keep_run)
     return record
+
+
+def _places(conversion: Any, options: ConvertOptions) -> Record:
+    """Gaps and assumptions as JSON, with the lines of both sides."""
+    found = {"gaps": _gaps(conversion, options), "assumptions": as_json(conversion.assumptions)}
+    return {name: with_lines(items, conversion.files, options.package_name) for name, items in found.items()}
 
 
 def _gaps(conversion: Any, options: ConvertOptions) -> list[Any]:
@@ -99,7 +107,7 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
     record = empty_record(
         "gaps" if conversion.gaps else "not_shown", request.target.text, str(request.output.resolve())
     )
-    record |= {"gaps": _gaps(conversion, request.options), "assumptions": as_json(conversion.assumptions)}
+    record |= _places(conversion, request.options)
     record["versions"] |= _source_version(request.target)
     if request.weights:
         progress.stage("weights")
@@ -144,7 +152,7 @@ def _gate(run: Run, package: Path, options: GateOptions, record: Record, progres
 def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
     """Run every check on a package again and renew its report."""
     package, marker = stages.find_package(folder)
-    if not (package / "weights.json").is_file():
+    if not (package / "weights").is_dir():
         raise MaxCodeError(str(package), "no weights in it", "a package with weights", "convert without --no-weights")
     target = Target(**marker["request"])
     progress.plan("resolve", "source", "gate", "report")
@@ -193,17 +201,6 @@ def generate(folder: Path, request: dict[str, Any], progress: Progress, *, unsan
 def request_options(output: Path, **choices: Any) -> ConvertOptions:
     """Options with the package name that the output folder's name gives."""
     return ConvertOptions(package_name(output.resolve().name), **choices)
-
-
-def describe(target: dict[str, Any], conversion: Any) -> Record:
-    """What `maxcode plan` shows: the class, its configuration, the files, and the converted classes."""
-    return {
-        "class": f"{target.get('module') or target.get('path')}:{target.get('class_name')}",
-        "config_class": target.get("config_class"),
-        "config": target.get("config"),
-        "files": {name: text.count("\n") for name, text in sorted(conversion.files.items())},
-        "classes": as_json(conversion.classes),
-    }
 
 
 def as_json(value: Any) -> Any:

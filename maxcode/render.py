@@ -1,5 +1,7 @@
 """Results as people read them in a terminal."""
 
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ _MEANING = {
     "error": "the run did not complete",
 }
 _LISTED = 8
+_WIDTH = 160
 
 
 def show_record(record: Record) -> None:
     """The verdict table, then what is missing and where the result is."""
-    console = Console(markup=False, highlight=False)
+    console = _console()
     if record["checks"]:
         console.print(_check_table(record["checks"]))
     for title in ("gaps", "traced", "assumptions"):
@@ -41,6 +44,12 @@ def show_record(record: Record) -> None:
     if spent:
         lines.append(Text(f"{clock(spent)}", style="dim"))
     console.print(Panel(Text("\n").join(lines), border_style=_STATUS_STYLE.get(status, "yellow"), expand=False))
+
+
+def _console() -> Console:
+    """Stdout; wider than the usual 80 columns where it is no terminal."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
+    return Console(markup=False, highlight=False, width=width)
 
 
 def _check_table(checks: Iterable[dict[str, Any]]) -> Table:
@@ -93,19 +102,29 @@ def describe(item: Any) -> str:
 
 
 def show_plan(record: Record) -> None:
-    """What a conversion would do."""
-    console = Console(markup=False, highlight=False)
-    plan = record["plan"]
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("class", plan["class"])
-    table.add_row("configuration", plan["config_class"] or "constructor arguments")
-    for name, lines in plan["files"].items():
-        table.add_row("file", f"{name} ({lines} lines)")
+    """What a conversion would do: definitions in order, what comes along, what is left out, risks, and how long."""
+    console, plan = _console(), record["plan"]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("definition", "lines", "into", "how", "source"):
+        table.add_column(
+            name, justify="right" if name == "lines" else "left", style="" if name == "definition" else "dim"
+        )
+    for row in plan["definitions"]:
+        how = Text(row["handling"], style="yellow" if "gap" in row["handling"] else "")
+        table.add_row(row["name"], str(row["lines"]), row["file"], how, row["source"])
+    console.print(Text(f"{plan['class']}, configured by {plan['config_class'] or 'its constructor arguments'}", "bold"))
     console.print(table)
+    for title, texts in (("support files", list(plan["support"])), ("left out", plan["left_out"])):
+        if texts:
+            console.print(Text(f"{title} ({len(texts)}): ", "bold").append(", ".join(texts), "not bold dim"))
     for title in ("gaps", "assumptions"):
         _show_list(console, title, record[title])
-    count = len(record["gaps"])
-    console.print(Text("no gaps" if not count else f"{count} gaps", style="bold green" if not count else "bold yellow"))
+    _show_list(console, "risks", plan["risks"])
+    count, spent = len(record["gaps"]), plan["estimate"]
+    verdict = "no gaps" if not count else f"{count} gaps"
+    about = f"; {plan['lines']['written']} lines to write, about {clock(spent['seconds_without_gate'])}"
+    about += f", {clock(spent['seconds'])} with the gate"
+    console.print(Text(verdict, style="bold green" if not count else "bold yellow").append(about, "not bold"))
 
 
 def show_generation(record: Record) -> None:

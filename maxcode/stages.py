@@ -211,6 +211,15 @@ def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> A
     )
 
 
+def stored_bytes(target: dict[str, Any]) -> int | None:
+    """Bytes of a target's weight files; None where weights are random."""
+    if target.get("gguf_file"):
+        return (Path(target["path"]) / target["gguf_file"]).stat().st_size
+    if target["kind"] not in ("folder", "hub"):
+        return None
+    return sum(p.stat().st_size for s in ("*.safetensors", "*.bin") for p in Path(target["path"]).glob(s)) or None
+
+
 def weights_to_hf(package: Path, destination: Path, progress: Progress) -> Any:
     """The package's weights as the source's own files, through weights.json backwards; returns a report per tensor."""
     from maxcode.checkpoint_convert import convert as checkpoint
@@ -232,6 +241,8 @@ def generate(package: Path, request: dict[str, Any], progress: Progress, *, unsa
     name = next((path.parent.name for path in sorted(package.glob("*/generate.py"))), None)
     if name is None:
         raise MaxCodeError(str(package), "no generate.py in the package", "a model with logits over a vocabulary")
+    if not (package / "weights").is_dir():
+        raise MaxCodeError(str(package), "no weights in it", "a package with weights", "convert without --no-weights")
     if not (package / "tokenizer.json").is_file():
         do = "convert a target with a tokenizer; token ids work without, see generate.py"
         raise MaxCodeError(str(package), "no tokenizer.json in it", "a package with a tokenizer", do)

@@ -64,7 +64,7 @@ def engine(monkeypatch):
 
     stage("resolve", resolve)
     stage("materialise", lambda run, progress: run.source.mkdir())
-    stage("probe", lambda run, progress: {})
+    stage("probe", lambda run, progress: run.facts.write_text("{}"))
     stage("convert_source", convert_source)
     stage("convert_weights", convert_weights)
     stage("gate", gate)
@@ -181,7 +181,8 @@ def test_plan_writes_nothing(engine, tmp_path, hf_folder, monkeypatch):
     engine.gaps = [GAP]
     record = api.plan(parse_target(str(hf_folder)), api.request_options(tmp_path / "net"), Progress(quiet=True))
     assert record["status"] == "gaps"
-    assert record["plan"]["files"] == {"modeling.py": 1}
+    assert record["plan"]["lines"] == {"written": 1, "files": {"modeling.py": 1}}
+    assert "no rule" in record["plan"]["risks"][0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hf"]
 
 

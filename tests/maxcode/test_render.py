@@ -42,9 +42,16 @@ def test_markup_in_texts_is_not_interpreted(capsys):
 
 
 def test_plan_and_generation(capsys):
-    plan = {"class": "m:Net", "config_class": None, "config": {}, "files": {"modeling.py": 12}, "classes": {}}
+    row = {"name": "Net", "kind": "class", "file": "modeling.py", "lines": 12, "source": "m.Net", "handling": "convert"}
+    plan = {
+        "class": "m:Net", "config_class": None, "config": {}, "definitions": [row], "left_out": ["Other"],
+        "support": {"rope.py": ""}, "lines": {"written": 12, "files": {}}, "risks": ["no space"],
+        "estimate": {"seconds": 90.0, "seconds_without_gate": 30.0},
+    }  # fmt: skip
     render.show_plan(empty_record("not_shown", "t") | {"plan": plan})
-    assert "modeling.py (12 lines)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    for words in ("Net", "m.Net", "rope.py", "Other", "no space", "no gaps; 12 lines", "30.0 s, 1:30 with the gate"):
+        assert words in shown
     answer = {"text": "Paris [x].", "tokens": [1, 2], "seconds": {"decode": 0.5}}
     render.show_generation(empty_record("not_shown") | {"generation": answer})
     captured = capsys.readouterr()
