@@ -10,6 +10,10 @@ from maxcode.converter.source import Project, SourceFile
 TENSORS = frozenset({"tensor", "param"})
 
 
+class ConversionError(ValueError):
+    """A pass broke what an earlier one had ensured: a fault of the converter, not of the source."""
+
+
 @dataclass
 class Gap:
     """A place that is not converted: never guessed, always reported."""
@@ -72,6 +76,7 @@ class Context:
     imports: set[str] = field(default_factory=set)  # import statements that converted text needs
     records: dict[str, tuple[SourceFile, ast.ClassDef]] = field(default_factory=dict)  # output record classes used
     external: dict[str, str] = field(default_factory=dict)  # local name -> import statement kept from the source
+    config_classes: frozenset[str] = frozenset()  # classes that the package's config.py defines
 
     def use(self, module: str, name: str) -> ast.Name:
         """Import `name` from the support module and return a reference to it."""
@@ -156,3 +161,8 @@ def copy_facts(new: ast.AST, old: ast.AST) -> ast.AST:
         if hasattr(old, name) and not hasattr(new, name):
             setattr(new, name, getattr(old, name))
     return ast.copy_location(new, old) if hasattr(old, "lineno") else new
+
+
+def broken(node: ast.AST, text: str) -> str:
+    """A message of an `ensures` check: file, line and what still stands there."""
+    return f"{path_of(node)}:{getattr(node, 'lineno', 0)}: {text}: {ast.unparse(node).splitlines()[0][:80]!r}"

@@ -12,25 +12,49 @@ from maxcode.converter import registry
 from maxcode.converter.assemble import assemble
 from maxcode.converter.collect import collect
 from maxcode.converter.config_class import ConfigSource, emit_config, emit_module_config
-from maxcode.converter.context import Assumption, Context, Definition, Gap
-from maxcode.converter.nodes import blocks
-from maxcode.converter.passes.aliases import check_aliases
-from maxcode.converter.passes.constants import carry_constants
-from maxcode.converter.passes.division import divide_exactly
-from maxcode.converter.passes.docstrings import shorten_docstrings
-from maxcode.converter.passes.experts import dispatch_experts
-from maxcode.converter.passes.fold import Fold
-from maxcode.converter.passes.inplace import InPlace
-from maxcode.converter.passes.kwargs import specialise_kwargs
-from maxcode.converter.passes.layers import stack_layers
-from maxcode.converter.passes.loops import scan_loops
-from maxcode.converter.passes.modules import convert_constructors
-from maxcode.converter.passes.mutated import return_mutated
-from maxcode.converter.passes.names import Names
-from maxcode.converter.passes.ops import Ops
-from maxcode.converter.passes.signature import Signature
-from maxcode.converter.passes.tidy import remove_unused
+from maxcode.converter.context import Assumption, Context, ConversionError, Gap
+from maxcode.converter.passes import (
+    aliases,
+    constants,
+    division,
+    docstrings,
+    experts,
+    fold,
+    inplace,
+    kwargs,
+    layers,
+    loops,
+    modules,
+    mutated,
+    names,
+    ops,
+    signature,
+    tidy,
+)
+from maxcode.converter.passing import Pass, each_class, each_definition, each_function, transform
 from maxcode.converter.source import Project
+
+# `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is reached.
+PASSES: tuple[Pass, ...] = (
+    Pass(kwargs, kwargs.specialise_kwargs, "first, because every later pass reads call sites"),
+    Pass(constants, constants.carry_constants, "so that branches that no call can take are not converted"),
+    Pass(experts, each_function(experts.dispatch_experts), "before in-place writes, which its pattern contains"),
+    Pass(mutated, mutated.return_mutated, "before in-place writes, which would hide what is written"),
+    Pass(aliases, aliases.check_aliases, "on torch's own meaning of writes, with the arguments that come back"),
+    Pass(inplace, transform(inplace.InPlace), "before loops, whose bodies may only rebind names"),
+    Pass(fold, transform(fold.Fold), "what the rewrites above made constant"),
+    Pass(layers, each_class(layers.stack_layers), "before counted loops, which it leaves no layer to"),
+    Pass(loops, each_function(loops.scan_loops), "when bodies only rebind names"),
+    Pass(division, each_function(division.divide_exactly), "last of those that read torch's own expressions"),
+    Pass(modules, modules.convert_constructors, "before operations, which do not know layer classes"),
+    Pass(ops, ops.convert_operations, "when nothing but expressions is torch's"),
+    Pass(tidy, each_function(tidy.tidy), "what the passes above left behind"),
+    Pass(docstrings, each_definition(docstrings.shorten_docstrings), "on the classes as they will stand"),
+    Pass(
+        signature, each_definition(signature.convert_signature), "late: earlier passes read annotations and `forward`"
+    ),
+    Pass(names, each_definition(names.import_names), "last, when every name that is written is known"),
+)
 
 
 @dataclass(frozen=True)
@@ -74,9 +98,8 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
     context = Context(project, facts, entry)
     collect(context)
     config = _config_text(target, facts)
-    names = {d.qualified: Names(context, d, _class_names(config)) for d in context.definitions}
-    _structure(context)
-    _expressions(context, names)
+    context.config_classes = _class_names(config)
+    run_passes(context)
     files = assemble(context, target, config, package)
     gaps = sorted(context.gaps, key=lambda g: (g.file, g.line, g.code, g.torch_name))
     return Conversion(
@@ -96,69 +119,29 @@ def torch_bases(facts: dict) -> dict[str, str]:
     return found
 
 
-def _structure(context: Context) -> None:
-    """Passes over whole definitions, while expressions are still torch's. The order matters:
+def run_passes(context: Context, passes: tuple[Pass, ...] = PASSES) -> None:
+    """Run passes in order; after each, what it and the earlier ones ensure is checked anew.
 
-    keywords first, since every later pass reads call sites; experts before in-place writes, which their pattern contains;
-    mutated arguments before in-place writes, which would hide them; loops last, when their bodies only rebind names.
+    Raises ConversionError naming the pass, those before it, file and line.
     """
-    specialise_kwargs(context)
-    carry_constants(context)
-    _each_function(context, lambda d, f: dispatch_experts(context, f))
-    return_mutated(context)
-    check_aliases(context)
-    _each_function(context, lambda d, f: _apply(InPlace(context, d, f), f))
-    _each_function(context, lambda d, f: _apply(Fold(), f))
-    for definition in context.definitions:
-        if definition.is_class:
-            stack_layers(context, definition)
-    _each_function(context, lambda d, f: scan_loops(context, d, f))
-    _each_function(context, lambda d, f: divide_exactly(context, d, f))
+    done: list[Pass] = []
+    for current in passes:
+        current.run(context)
+        done.append(current)
+        for earlier in done:
+            _check(context, current, earlier, done)
 
 
-def _expressions(context: Context, names: dict[str, Names]) -> None:
-    """Passes that turn torch's expressions into JAX's; constructors first, since op rules would not know their classes."""
-    convert_constructors(context)
-    for definition in context.definitions:
-        if isinstance(definition.node, ast.ClassDef | ast.FunctionDef):
-            _each_function_of(definition, lambda f, d=definition: _apply(Ops(context, d, f), f))
-        else:
-            holder = ast.FunctionDef(
-                definition.name, ast.arguments([], [], None, [], [], None, []), [definition.node], [], None
-            )
-            _apply(Ops(context, definition, holder), holder)
-    for definition in context.definitions:
-        _each_function_of(definition, _tidy)
-        shorten_docstrings(definition)
-        Signature(context, definition, names[definition.qualified]).visit(definition.node)
-        names[definition.qualified].run()
-
-
-def _tidy(function: ast.FunctionDef) -> None:
-    Fold().visit(function)
-    while remove_unused(function):
-        pass
-    for block in blocks(function):
-        if block:
-            block[0].spaced = False
-
-
-def _each_function(context: Context, change: Any) -> None:
-    for definition in context.definitions:
-        _each_function_of(definition, lambda f, d=definition: change(d, f))
-
-
-def _each_function_of(definition: Definition, change: Any) -> None:
-    for function in list(definition.functions()):
-        change(function)
-
-
-def _apply(transformer: ast.NodeTransformer, function: ast.FunctionDef) -> None:
-    body: list[ast.stmt] = []
-    for statement in function.body:
-        result = transformer.visit(statement)
-        body += result if isinstance(result, list) else [result] if result is not None else []
-    function.body = body or [ast.Pass()]
+def _check(context: Context, current: Pass, earlier: Pass, done: list[Pass]) -> None:
+    ensures = getattr(earlier.module, "ensures", None)
+    if ensures is None or context.gaps:
+        return  # what is a gap stays as it was
+    found = [message for d in context.definitions for message in ensures(context, d)]
+    if found:
+        raise ConversionError(
+            f"after pass {current.name!r}, what {earlier.name!r} ensures no longer holds: {'; '.join(found[:3])}; "
+            f"passes so far: {', '.join(p.name for p in done)}; this is a fault of the converter, please report it"
+        )
 
 
 def _config_text(target: dict, facts: dict) -> str:

@@ -3,10 +3,10 @@
 import ast
 import os
 
-from maxcode.converter.context import Definition
+from maxcode.converter.context import Context, Definition
 
 
-def shorten_docstrings(definition: Definition) -> None:
+def shorten_docstrings(context: Context, definition: Definition) -> None:
     """Shorten the docstrings of a definition and its methods in place."""
     node = definition.node
     if isinstance(node, ast.ClassDef):

@@ -8,7 +8,7 @@ grouped product per weight do the same for all experts at once.
 import ast
 from dataclasses import dataclass
 
-from maxcode.converter.context import Context
+from maxcode.converter.context import Context, Definition
 from maxcode.converter.nodes import assign, attribute, blocks, call, dress, loads, name, typed
 
 _TENSOR = {"kinds": ["tensor"]}
@@ -35,7 +35,7 @@ class _Loop:
     num_experts: ast.expr
 
 
-def dispatch_experts(context: Context, function: ast.FunctionDef) -> None:
+def dispatch_experts(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
     """Rewrite every expert loop of a function."""
     for block in list(blocks(function)):
         for index, statement in enumerate(block):

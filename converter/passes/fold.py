@@ -28,6 +28,9 @@ class Fold(ast.NodeTransformer):
 
     exact = False  # whether the value counts, not only its truth
 
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         node.operand = self._truth(node.operand) if isinstance(node.op, ast.Not) else self.visit(node.operand)
         if isinstance(node.op, ast.Not):

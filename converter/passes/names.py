@@ -12,11 +12,16 @@ from maxcode.converter.library import defines
 _KEPT_PACKAGES = frozenset(sys.stdlib_module_names) | {"numpy", "einops"}
 
 
+def import_names(context: Context, definition: Definition) -> None:
+    """Import what a definition's code reads; names that nothing provides are gaps."""
+    Names(context, definition).run()
+
+
 class Names:
     """Resolves one definition's names; `used` collects those whose definition the package has to provide."""
 
-    def __init__(self, context: Context, definition: Definition, config_classes: frozenset[str]) -> None:
-        self.context, self.definition, self.configs = context, definition, config_classes
+    def __init__(self, context: Context, definition: Definition) -> None:
+        self.context, self.definition, self.configs = context, definition, context.config_classes
         self.own = {d.name for d in context.definitions}
 
     def run(self) -> None:

@@ -7,6 +7,7 @@ from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.nodes import attribute, call, typed
+from maxcode.converter.passing import apply
 from maxcode.converter.rule import Applied, NoRule, apply_attribute, apply_method, apply_op
 from maxcode.converter.rules import constants
 
@@ -21,6 +22,18 @@ _DRAWS = {
 }
 _LOSSES = "transformers.loss."
 _PYTHON = frozenset({"__getitem__", "keys", "items", "values"})
+
+
+def convert_operations(context: Context) -> None:
+    """Convert the expressions of every function, method and constant."""
+    for definition in context.definitions:
+        if isinstance(definition.node, ast.ClassDef | ast.FunctionDef):
+            for function in list(definition.functions()):
+                apply(Ops(context, definition, function), function)
+        else:
+            empty = ast.arguments([], [], None, [], [], None, [])
+            holder = ast.FunctionDef(definition.name, empty, [definition.node], [], None)
+            apply(Ops(context, definition, holder), holder)
 
 
 class Ops(ast.NodeTransformer):

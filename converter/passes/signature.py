@@ -12,6 +12,11 @@ from maxcode.converter.passes.names import Names
 _MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.modules.Module"})
 
 
+def convert_signature(context: Context, definition: Definition) -> None:
+    """Rewrite bases, method names and annotations of a definition."""
+    Signature(context, definition, Names(context, definition)).visit(definition.node)
+
+
 class Signature(ast.NodeTransformer):
     """One definition."""
 

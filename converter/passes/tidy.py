@@ -2,6 +2,10 @@
 
 import ast
 
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.nodes import blocks
+from maxcode.converter.passes.fold import Fold
+
 _PURE = (
     ast.Name,
     ast.Attribute,
@@ -16,6 +20,16 @@ _PURE = (
     ast.BinOp,
     ast.Dict,
 )
+
+
+def tidy(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
+    """Fold and drop until nothing changes; blocks start without a blank line."""
+    Fold().visit(function)
+    while remove_unused(function):
+        pass
+    for block in blocks(function):
+        if block:
+            block[0].spaced = False
 
 
 def remove_unused(function: ast.FunctionDef) -> bool:
