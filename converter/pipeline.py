@@ -42,7 +42,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(mutated, mutated.return_mutated, "before in-place writes, which would hide what is written"),
     Pass(aliases, aliases.check_aliases, "on torch's own meaning of writes, with the arguments that come back"),
     Pass(inplace, transform(inplace.InPlace), "before loops, whose bodies may only rebind names"),
-    Pass(fold, transform(fold.Fold), "what the rewrites above made constant"),
+    Pass(fold, each_function(fold.fold_constants), "what the rewrites above made constant"),
     Pass(layers, each_class(layers.stack_layers), "before counted loops, which it leaves no layer to"),
     Pass(loops, each_function(loops.scan_loops), "when bodies only rebind names"),
     Pass(division, each_function(division.divide_exactly), "last of those that read torch's own expressions"),

@@ -1,8 +1,8 @@
 """Find in-place writes that JAX would lose: the written memory is read afterwards under another name.
 
 Runs once the calls that hand back written arguments are in place (`return_mutated`) and before `InPlace` turns writes
-into rebinding. What shares memory is told by `storages` and `memory`; functions are summed up by what they write and what
-they give back.
+into rebinding. What shares memory is told by `storages` and `memory`; functions are summed up by what they write and
+give back.
 """
 
 import ast
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, callees
+from maxcode.converter.example import unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import argument_of, is_pairwise
 from maxcode.converter.passes.memory import (
@@ -21,6 +22,7 @@ from maxcode.converter.passes.memory import (
     asks_inplace,
     inplace_layers,
     is_inplace_name,
+    outer_writes,
 )
 from maxcode.converter.passes.storages import NOTHING, State, Storages, fresh, key_of, root_of, run_block
 
@@ -191,21 +193,10 @@ class Follow:
 
     def _nested(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """A function inside: writes into names of the outer one are not followed."""
-        own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
-        own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        for child in ast.walk(node):
-            target = None
-            if (
-                isinstance(child, ast.Call)
-                and isinstance(child.func, ast.Attribute)
-                and is_inplace_name(child.func.attr)
-            ):
-                target = root_of(child.func.value)
-            elif isinstance(child, ast.Subscript) and isinstance(child.ctx, ast.Store):
-                target = root_of(child)
-            if isinstance(target, ast.Name) and target.id not in own and self._may_be_tensor(target):
-                self.gap(child, f"write to {target.id!r}", "a nested function writes into a tensor of the outer one",
-                         "return the tensor from the nested function")  # fmt: skip
+        for child, target in outer_writes(node):
+            if self._may_be_tensor(target):
+                reason = "a nested function writes into a tensor of the outer one"
+                self.gap(child, f"write to {target.id!r}", reason, "return the tensor from the nested function")
 
     # --- expressions
 
@@ -398,3 +389,15 @@ class Follow:
 
     def _is_tensor(self, node: ast.expr) -> bool:
         return bool(self.types.of(node) & {"tensor", "param"})
+
+
+_HEAD = "def f(x: torch.Tensor):\n    "
+EXAMPLES = (
+    unchanged(_HEAD + "y = x\n    y += 1\n    return x", gap="CV132"),
+    unchanged(
+        _HEAD + "rows = []\n    for i in range(3):\n        x += 1\n        rows.append(x)\n    return rows",
+        gap="CV132",
+    ),
+    unchanged(_HEAD + "y = x.clone()\n    y += 1\n    return x"),
+    unchanged(_HEAD + "y = x\n    y += 1\n    return y, x.shape"),
+)

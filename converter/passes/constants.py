@@ -4,6 +4,7 @@ import ast
 
 from maxcode.converter.calls import CallGraph
 from maxcode.converter.context import Context
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.nodes import stored
 from maxcode.converter.passes.fold import Fold
 
@@ -89,3 +90,28 @@ class _Read(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         read = node.id == self.name and isinstance(node.ctx, ast.Load)
         return ast.copy_location(ast.Constant(self.value), node) if read else node
+
+
+EXAMPLES = (
+    Example(
+        """
+        def wants_more():
+            return False
+
+        def f(x):
+            flag = wants_more()
+            extra = None
+            if flag:
+                x = x + 1
+            return x if extra is None else extra
+        """,
+        """
+        def wants_more():
+            return False
+
+        def f(x):
+            return x
+        """,
+    ),
+    unchanged("def f(x):\n    flag = None\n    if x:\n        flag = True\n    return flag"),
+)

@@ -7,11 +7,14 @@ below. Such a division is written so that XLA divides (`ops.divide`): bucket ind
 import ast
 
 from maxcode.converter.context import Context, Definition, seen
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import call, typed
 
 _TRUNCATING = frozenset({"long", "int", "floor", "ceil", "round", "trunc", "short", "fix", "floor_divide"})
-_INTEGERS = frozenset({"torch.long", "torch.int64", "torch.int32", "torch.int", "torch.int16", "torch.int8", "torch.uint8"})
+_INTEGERS = frozenset(
+    {"torch.long", "torch.int64", "torch.int32", "torch.int", "torch.int16", "torch.int8", "torch.uint8"}
+)
 
 
 def divide_exactly(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
@@ -21,7 +24,13 @@ def divide_exactly(context: Context, definition: Definition, function: ast.Funct
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and _truncates(node, types):
             marked += [node.func, *node.args]
-    assigned = {t.id: n.value for n in ast.walk(function) if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+    assigned = {
+        t.id: n.value
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign)
+        for t in n.targets
+        if isinstance(t, ast.Name)
+    }
     for root in list(marked):
         marked += [assigned[n.id] for n in ast.walk(root) if isinstance(n, ast.Name) and n.id in assigned]
     divisions = {id(n) for root in marked for n in ast.walk(root) if isinstance(n, ast.BinOp) and _by_number(n, types)}
@@ -54,3 +63,12 @@ class _Divide(ast.NodeTransformer):
         self.context.helpers.add("divide")
         self.context.imports.add("from . import ops")
         return typed(call("ops.divide", node.left, node.right), node)
+
+
+EXAMPLES = (
+    Example(
+        "def f(x: torch.Tensor):\n    return (x / 3).long()",
+        "def f(x: torch.Tensor):\n    return ops.divide(x, 3).long()",
+    ),
+    unchanged("def f(x: torch.Tensor):\n    return x / 3"),
+)

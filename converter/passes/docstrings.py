@@ -4,6 +4,7 @@ import ast
 import os
 
 from maxcode.converter.context import Context, Definition
+from maxcode.converter.example import Example
 
 
 def shorten_docstrings(context: Context, definition: Definition) -> None:
@@ -61,3 +62,27 @@ def _put(node: ast.ClassDef | ast.FunctionDef, text: str) -> None:
         body.append(ast.Pass())
     elif len(body) > 1 and text:
         body[:] = [s for s in body if not isinstance(s, ast.Pass)]
+
+
+EXAMPLES = (
+    Example(
+        """
+        class Net(nn.Module):
+            '''Does a thing. And says a lot more of it.
+
+            Args: none.
+            '''
+
+            def forward(self, x):
+                '''Args: x.'''
+                return x
+        """,
+        """
+        class Net(nn.Module):
+            '''Does a thing. Source: example.py:5.'''
+
+            def forward(self, x):
+                return x
+        """,
+    ),
+)

@@ -3,6 +3,9 @@
 import ast
 from typing import Any
 
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.example import Example, unchanged
+
 _UNKNOWN = object()
 
 
@@ -23,13 +26,15 @@ def is_known(value: Any) -> bool:
     return value is not _UNKNOWN
 
 
+def fold_constants(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
+    """Fold a function."""
+    Fold().visit(function)
+
+
 class Fold(ast.NodeTransformer):
     """Fold constants bottom-up; statements that fall away leave their comments behind with them."""
 
     exact = False  # whether the value counts, not only its truth
-
-    def __init__(self, *_: Any) -> None:
-        super().__init__()
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         node.operand = self._truth(node.operand) if isinstance(node.op, ast.Not) else self.visit(node.operand)
@@ -210,3 +215,46 @@ def _contrary(left: ast.expr, right: ast.expr) -> bool:
         and _same(left.left, right.left)
         and _same(left.comparators[0], right.comparators[0])
     )
+
+
+EXAMPLES = (
+    Example(
+        """
+        def f(x):
+            if None is not None:
+                return 0
+            y = x if True else 1
+            if False and x:
+                y = 2
+            else:
+                y = 3
+            return y
+            y = 4
+        """,
+        """
+        def f(x):
+            y = x
+            y = 3
+            return y
+        """,
+    ),
+    Example(
+        """
+        def f(x):
+            if x is None:
+                pass
+            else:
+                x = x + 1
+            while False:
+                x = 0
+            return x
+        """,
+        """
+        def f(x):
+            if x is not None:
+                x = x + 1
+            return x
+        """,
+    ),
+    unchanged("def f(x, y):\n    return (x and y) is True"),
+)

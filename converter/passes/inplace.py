@@ -7,7 +7,8 @@ looked for such names before.
 import ast
 from typing import Any
 
-from maxcode.converter.context import Context, Definition, copy_facts, seen
+from maxcode.converter.context import Context, Definition, broken, copy_facts, kinds, seen
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import COMMENT_FIELDS, dress
 from maxcode.converter.passes.memory import is_inplace_name
@@ -225,3 +226,115 @@ def _load(node: ast.expr) -> ast.expr:
         else ast.Attribute(node.value, node.attr, ast.Load())
     )
     return copy_facts(new, node)
+
+
+def ensures(context: Context, definition: Definition) -> list[str]:
+    """No statement writes into a tensor that the run saw."""
+    found = []
+    for node in ast.walk(definition.node):
+        target = None
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            target = node.value
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            function = node.value.func
+            target = function.value if isinstance(function, ast.Attribute) and is_inplace_name(function.attr) else None
+        if target is not None and kinds(target) and kinds(target) <= {"tensor", "param"}:
+            found.append(broken(node, "still writes into a tensor"))
+    return found
+
+
+EXAMPLES = (
+    Example(
+        """
+        def f(x: torch.Tensor, y: torch.Tensor):
+            x[0] = y
+            x[:, 1] += 2
+            x[:, 1] -= y
+            x[1][2] = 0.0
+            return x
+        """,
+        """
+        def f(x: torch.Tensor, y: torch.Tensor):
+            x = x.at[0].set(y)
+            x = x.at[:, 1].add(2)
+            x = x.at[:, 1].add(-y)
+            x = x.at[1].set(x[1].at[2].set(0.0))
+            return x
+        """,
+    ),
+    Example(
+        """
+        def f(x: torch.Tensor, y: torch.Tensor):
+            x.mul_(y)
+            x.copy_(y)
+            x.zero_()
+            x[0].add_(1)
+            return x
+        """,
+        """
+        def f(x: torch.Tensor, y: torch.Tensor):
+            x = x.mul(y)
+            x = x.at[...].set(y)
+            x = x.at[...].set(0)
+            x = x.at[0].set(x[0].add(1))
+            return x
+        """,
+    ),
+    Example(
+        """
+        def f(x, m, y):
+            # x: tensor[2]
+            # y: tensor[2]
+            # m: tensor[bool]
+            x[m] = 0.0
+            x[m] = y[m]
+            x[m] += 1
+            return x
+        """,
+        """
+        def f(x, m, y):
+            # x: tensor[2]
+            # y: tensor[2]
+            # m: tensor[bool]
+            x = jnp.where(m, 0.0, x)
+            x = jnp.where(m, y, x)
+            x = jnp.where(m, x + 1, x)
+            return x
+        """,
+    ),
+    Example(
+        """
+        def f(x: torch.Tensor, i: torch.Tensor):
+            x[i] += 1
+            return x
+        """,
+        """
+        def f(x: torch.Tensor, i: torch.Tensor):
+            x = x.at[i].set(x[i] + 1)
+            return x
+        """,
+    ),
+    Example(
+        """
+        def f(x: torch.Tensor):
+            parts = [x, x]
+            # parts: list
+            # parts[0]: tensor
+            parts[0].add_(1)
+            parts[1] = x
+            return parts
+        """,
+        """
+        def f(x: torch.Tensor):
+            parts = [x, x]
+            # parts: list
+            # parts[0]: tensor
+            parts[0] = parts[0].add(1)
+            parts[1] = x
+            return parts
+        """,
+    ),
+    unchanged("def f(table: dict, x: int):\n    table['a'] = x\n    x += 1\n    return table"),
+    unchanged("def f(x: torch.Tensor, i: torch.Tensor):\n    x[i][0] = 1.0\n    return x", gap="CV133"),
+    unchanged("def f(x: torch.Tensor):\n    x.view(-1)[0] = 1.0\n    return x", gap="CV131"),
+)

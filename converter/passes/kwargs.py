@@ -8,7 +8,8 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
-from maxcode.converter.context import Context, callees
+from maxcode.converter.context import Context, Definition, broken, callees
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.passes.keywords import (
     Defaults,
     bindable,
@@ -184,3 +185,80 @@ def _declare(function: Function, names: dict[str, ast.expr]) -> None:
     for name, default in names.items():
         arguments.kwonlyargs.append(ast.arg(name))
         arguments.kw_defaults.append(default)
+
+
+def ensures(context: Context, definition: Definition) -> list[str]:
+    """No function takes `**kwargs`, so none can hand it on."""
+    return [broken(f, "still takes ** keywords") for f in definition.functions() if f.args.kwarg is not None]
+
+
+EXAMPLES = (
+    Example(
+        """
+        def inner(x, *, scale=1.0):
+            return x * scale
+
+        def outer(x, **kwargs):
+            return inner(x, **kwargs)
+
+        def entry(x):
+            return outer(x, scale=2.0, unread=True) + outer(x)
+        """,
+        """
+        def inner(x, *, scale=1.0):
+            return x * scale
+
+        def outer(x, *, scale=1.0):
+            return inner(x, scale=scale)
+
+        def entry(x):
+            return outer(x, scale=2.0) + outer(x)
+        """,
+    ),
+    Example(
+        """
+        def outer(x, **kwargs):
+            return x * kwargs.get("scale", 1.0) + kwargs.pop("never", 0)
+
+        def entry(x):
+            return outer(x, scale=2.0)
+        """,
+        """
+        def outer(x, *, scale=1.0):
+            return x * scale + 0
+
+        def entry(x):
+            return outer(x, scale=2.0)
+        """,
+    ),
+    Example(
+        """
+        def a(x, *, scale=1.0):
+            return x * scale
+
+        def b(x, *, scale=2.0):
+            return x * scale
+
+        def outer(x, **kwargs):
+            return a(x, **kwargs) + b(x, **kwargs)
+
+        def entry(x):
+            return outer(x, scale=3.0)
+        """,
+        """
+        def a(x, *, scale=1.0):
+            return x * scale
+
+        def b(x, *, scale=2.0):
+            return x * scale
+
+        def outer(x, *, scale=1.0):
+            return a(x, scale=scale) + b(x, scale=scale)
+
+        def entry(x):
+            return outer(x, scale=3.0)
+        """,
+        gap="CV106",
+    ),
+    unchanged("def f(x, *, scale=1.0):\n    return x * scale"),
+)

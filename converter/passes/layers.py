@@ -7,7 +7,8 @@ layer's index (`config.layer_types[i]`) is handed to the stack as a key: only la
 import ast
 
 from maxcode.converter import plumbing as tables
-from maxcode.converter.context import Context, Definition, seen
+from maxcode.converter.context import Context, Definition, broken, seen
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.nodes import assign, attribute, call, dotted, dress, loads, name, read_before_write, stored
 
 _RESIDUAL_AXES = ("activation_batch", "activation_length", "activation_embed")
@@ -192,3 +193,76 @@ def _build_stack(context: Context, entry: dict) -> None:
     stack = call(context.use("stack", "LayerStack"), function, generator.iter.args[0])
     stack.is_stack = True
     node.value = stack
+
+
+def ensures(context: Context, definition: Definition) -> list[str]:
+    """No method loops over a stack: its `run` does."""
+    stacks = {
+        ast.unparse(node.targets[0])
+        for node in ast.walk(definition.node)
+        if isinstance(node, ast.Assign) and getattr(node.value, "is_stack", False)
+    }
+    loops = [n for n in ast.walk(definition.node) if isinstance(n, ast.For)]
+    over = [
+        n for n in loops for child in ast.walk(n.iter) if isinstance(child, ast.expr) and ast.unparse(child) in stacks
+    ]
+    return [broken(n, "still loops over a stack of layers") for n in over]
+
+
+EXAMPLES = (
+    Example(
+        """
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layers = nn.ModuleList([Layer(config, i) for i in range(config.depth)])
+
+            def forward(self, x, mask):
+                for i, layer in enumerate(self.layers):
+                    x = layer(x, mask[self.config.kinds[i]])
+                return x
+        """,
+        """
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layers = LayerStack(lambda i, *, rngs: Layer(config, i), config.depth)
+
+            def forward(self, x, mask):
+                def layer_step(i, layer, x):
+                    x = layer(x, mask[self.config.kinds[i]])
+                    return x
+
+                x = self.layers.run(layer_step, x, key=lambda i: self.config.kinds[i])
+                return x
+        """,
+    ),
+    unchanged(
+        """
+        class Net(nn.Module):
+            def __init__(self, sizes):
+                super().__init__()
+                self.layers = nn.ModuleList([Layer(s) for s in sizes])
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                return x
+        """
+    ),
+    unchanged(
+        """
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layers = nn.ModuleList([Layer(i) for i in range(config.depth)])
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                    if x is None:
+                        break
+                return x
+        """
+    ),
+)

@@ -3,6 +3,7 @@
 import ast
 
 from maxcode.converter.context import Context, Definition
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import assign, call, dress, loads, name, read_before_write, stored
 
@@ -82,3 +83,27 @@ def _indexes_only(body: list[ast.stmt], index: str) -> bool:
                 parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
                 allowed |= {id(p) for p in parts if isinstance(p, ast.Name) and p.id == index}
     return all(id(n) in allowed for n in loads(body) if n.id == index)
+
+
+EXAMPLES = (
+    Example(
+        """
+        def f(x: torch.Tensor, h: torch.Tensor, n: int):
+            for t in range(n):
+                h = h * 0.5 + x[:, t]
+            return h
+        """,
+        """
+        def f(x: torch.Tensor, h: torch.Tensor, n: int):
+            def step(t, h):
+                h = h * 0.5 + x[:, t]
+                return h
+
+            h = lax.fori_loop(0, n, step, h)
+            return h
+        """,
+    ),
+    unchanged("def f(x: torch.Tensor):\n    for t in range(3):\n        x = x * 2\n    return x"),
+    unchanged("def f(x: torch.Tensor, n: int):\n    for t in range(n):\n        x = x[:t]\n    return x"),
+    unchanged("def f(x: torch.Tensor, n: int):\n    for t in range(n):\n        x = x * t\n    return x"),
+)

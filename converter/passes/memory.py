@@ -1,9 +1,11 @@
 """What torch's names do with the memory of their arguments: share it, write into it, or neither."""
 
 import ast
+from collections.abc import Iterator
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context
+from maxcode.converter.passes.storages import root_of
 
 # Functions and methods whose result may share memory with their first argument.
 VIEWS = frozenset({
@@ -71,3 +73,17 @@ def asks_inplace(node: ast.Call) -> bool:
     return any(
         k.arg == "inplace" and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in node.keywords
     )
+
+
+def outer_writes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[ast.AST, ast.Name]]:
+    """Writes of a nested function into names that it does not bind itself: the place and the name."""
+    own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
+    own |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    for child in ast.walk(node):
+        target = None
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute) and is_inplace_name(child.func.attr):
+            target = root_of(child.func.value)
+        elif isinstance(child, ast.Subscript) and isinstance(child.ctx, ast.Store):
+            target = root_of(child)
+        if isinstance(target, ast.Name) and target.id not in own:
+            yield child, target

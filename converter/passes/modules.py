@@ -222,7 +222,9 @@ class Constructors(ast.NodeTransformer):
         persistent = next((k.value for k in node.keywords if k.arg == "persistent"), ast.Constant(True))
         self.made += 1
         if isinstance(persistent, ast.Constant) and not persistent.value:
-            return typed(call(self.context.use("layers", "constant"), self.visit(value)), node)
+            # `.to(dtype)` of a plain module casts its tables too; a framework's loader leaves them as they were built.
+            config = {"config": name("config")} if self.context.is_plain else {}
+            return typed(call(self.context.use("layers", "constant"), self.visit(value), **config), node)
         if attr is None:
             self.context.gap(
                 "CV121", node, "torch.nn.Buffer", "a persistent buffer is set under a computed name", "name it"

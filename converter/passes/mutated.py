@@ -8,6 +8,7 @@ import ast
 
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import blocks, call, dress, loads, name, stored, typed
 from maxcode.converter.passes.memory import is_inplace_name
@@ -163,3 +164,59 @@ def _own_nodes(function: ast.FunctionDef) -> list[ast.AST]:
         if not isinstance(node, ast.FunctionDef | ast.Lambda):
             pending += ast.iter_child_nodes(node)
     return found
+
+
+EXAMPLES = (
+    Example(
+        """
+        def fill(t: torch.Tensor, v: float):
+            t[0] = v
+            return t.sum()
+
+        def shift(t: torch.Tensor):
+            t += 1
+
+        def entry(x: torch.Tensor):
+            s = fill(x, 2.0)
+            shift(x)
+            return x * s
+        """,
+        """
+        def fill(t: torch.Tensor, v: float):
+            t[0] = v
+            return t.sum(), t
+
+        def shift(t: torch.Tensor):
+            t += 1
+            return None, t
+
+        def entry(x: torch.Tensor):
+            s, x = fill(x, 2.0)
+            _, x = shift(x)
+            return x * s
+        """,
+    ),
+    Example(
+        """
+        def fill(t: torch.Tensor):
+            t[0] = 1.0
+            return t.sum()
+
+        def entry(x: torch.Tensor):
+            s = fill(x)
+            return x * s + fill(x * 1)
+        """,
+        """
+        def fill(t: torch.Tensor):
+            t[0] = 1.0
+            return t.sum(), t
+
+        def entry(x: torch.Tensor):
+            s, x = fill(x)
+            return x * s + fill(x * 1)[0]
+        """,
+    ),
+    unchanged(
+        "def double(n: int):\n    n += n\n    return n\n\ndef entry(n: int):\n    m = double(n)\n    return n + m"
+    ),
+)

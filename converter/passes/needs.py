@@ -48,7 +48,7 @@ class Needs:
         if qualified is None:
             return False
         if qualified in BUFFER:
-            return not _is_recomputed(node)
+            return self.context.is_plain or not _is_recomputed(node)
         if qualified in PARAMETER or registry.canonical(qualified).startswith("torch.nn."):
             return True
         if qualified.startswith(tables.FRAMEWORK) and not self.context.definition(qualified):

@@ -4,7 +4,8 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
-from maxcode.converter.context import Context, Definition, callees, copy_facts, kinds, path_of, seen
+from maxcode.converter.context import Context, Definition, broken, callees, copy_facts, kinds, path_of, seen
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.nodes import attribute, call, typed
 from maxcode.converter.passing import apply
@@ -284,3 +285,36 @@ def _is_isinstance_tensor(node: ast.Call) -> bool:
         and len(node.args) == 2
         and ast.unparse(node.args[1]) in ("torch.Tensor", "Tensor", "torch.LongTensor")
     )
+
+
+def ensures(context: Context, definition: Definition) -> list[str]:
+    """No torch name is left outside annotations and bases, which the signature pass rewrites."""
+    imports = definition.file.imports
+    local = {a.arg for a in ast.walk(definition.node) if isinstance(a, ast.arg)}
+    names = {n for n, q in imports.items() if (q + ".").startswith("torch.")} - local
+    found, pending = [], [definition.node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Name) and node.id in names and hasattr(node, "file"):
+            found.append(broken(node, "still names torch"))
+        skipped = ("annotation", "returns", "decorator_list", "bases")
+        fields = [v for f, v in ast.iter_fields(node) if f not in skipped]
+        pending += [n for v in fields for n in (v if isinstance(v, list) else [v]) if isinstance(n, ast.AST)]
+    return found
+
+
+EXAMPLES = (
+    Example(
+        """
+        def f(x: torch.Tensor, n: int):
+            y = torch.cat([x, F.silu(x)], dim=-1)
+            return y.transpose(0, 1).to(torch.float32) * n
+        """,
+        """
+        def f(x: torch.Tensor, n: int):
+            y = jnp.concatenate([x, jax.nn.silu(x)], axis=-1)
+            return y.swapaxes(0, 1).astype(float32) * n
+        """,
+    ),
+    unchanged("def f(table: dict, n: int):\n    return table.get(n)"),
+)

@@ -3,7 +3,8 @@
 import ast
 
 from maxcode.converter import registry
-from maxcode.converter.context import Context, Definition
+from maxcode.converter.context import Context, Definition, broken
+from maxcode.converter.example import Example
 from maxcode.converter.infer import _TENSOR_ANNOTATIONS
 from maxcode.converter.library import support_module
 from maxcode.converter.nodes import COMMENT_FIELDS
@@ -159,3 +160,28 @@ class _Annotation(ast.NodeTransformer):
             later = context.definitions.index(own) >= context.definitions.index(self.signature.definition)
             return ast.Constant(text) if later else ast.Name(text, ast.Load())
         return self._drop()
+
+
+def ensures(context: Context, definition: Definition) -> list[str]:
+    """Module classes are called, not forwarded."""
+    left = [f for f in definition.functions() if f.name == "forward"]
+    return [broken(f, "is still called forward") for f in left]
+
+
+EXAMPLES = (
+    Example(
+        """
+        class Net(nn.Module):
+            def forward(self, x: torch.Tensor, n: Optional[int] = None) -> torch.Tensor:
+                y: torch.Tensor = super().forward(x)
+                return self.inner.forward(y)
+        """,
+        """
+        class Net(Module):
+            @at_config_settings
+            def __call__(self, x: Array, n=None) -> Array:
+                y = super().__call__(x)
+                return self.inner(y)
+        """,
+    ),
+)

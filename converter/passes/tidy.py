@@ -3,6 +3,7 @@
 import ast
 
 from maxcode.converter.context import Context, Definition
+from maxcode.converter.example import Example, unchanged
 from maxcode.converter.nodes import blocks
 from maxcode.converter.passes.fold import Fold
 
@@ -71,3 +72,20 @@ class _Drop:
 def is_pure(node: ast.expr) -> bool:
     """Whether evaluating an expression has no effect and calls nothing."""
     return all(isinstance(n, _PURE) or not isinstance(n, ast.expr) for n in ast.walk(node))
+
+
+EXAMPLES = (
+    Example(
+        """
+        def f(x):
+            unused = x.shape
+            twice = unused
+            return x
+        """,
+        """
+        def f(x):
+            return x
+        """,
+    ),
+    unchanged("def f(x):\n    called = x.pop()\n    return x"),
+)
