@@ -38,11 +38,6 @@ def write(folder: Path, options: ConvertOptions, target: dict[str, Any], record:
     (folder / "config.yml").write_text(config_yml(options, target))
 
 
-def parity_test() -> str:
-    """The text of a package's tests/test_parity.py."""
-    return (_TEMPLATES / "test_parity.py.j2").read_text()
-
-
 def dependencies() -> list[str]:
     """Requirements of a package: each from the installed release up to the next series."""
     return [f"{name}{_series(metadata.version(name))}" for name in _DEPENDENCIES]

@@ -9,6 +9,7 @@ from typing import Any
 
 from maxcode import package_files
 from maxcode.output import MARKER, write_marker
+from maxcode.package_parity import keep_oracle
 from maxcode.records import Record
 from maxcode.stages import ConvertOptions, Run
 
@@ -18,7 +19,6 @@ _OWN_FILES = (
     "added_tokens.json", "chat_template*", "*.model", "preprocessor_config.json", "processor_config.json", "LICENSE*",
     "NOTICE*", "modules.json", "sentence_*config.json",
 )  # fmt: skip
-_ORACLE_CAP = 4_000_000  # bytes of recorded tensors that a package keeps for its own test
 
 
 def assemble(folder: Path, run: Run, record: Record, *, options: ConvertOptions, keep_run: bool) -> None:
@@ -32,7 +32,7 @@ def assemble(folder: Path, run: Run, record: Record, *, options: ConvertOptions,
     if target.get("config") is not None and not (folder / "config.json").exists():
         (folder / "config.json").write_text(json.dumps(target["config"], indent=2) + "\n")
     package_files.write(folder, options, target, record)
-    keep_oracle(folder, run)
+    keep_oracle(folder, run.oracle)
     write_report(folder / "report", record, run)
     request = json.loads(json.dumps({k: target[k] for k in package_files.REQUEST_FIELDS if k in target}))
     write_marker(folder, {"target": target["text"], "status": record["status"], "request": request})
@@ -55,19 +55,6 @@ def copy_own_files(source: Path, destination: Path) -> None:
 def _matching(folder: Path, patterns: Iterable[str]) -> list[Path]:
     found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
     return sorted(path for path in found if path.suffix not in (".py", ".bin") and path.name != MARKER)
-
-
-def keep_oracle(folder: Path, run: Run) -> None:
-    """Keep one small recorded case for tests/test_parity.py, if the gate recorded one that fits."""
-    for name in ("float32", "exact"):
-        about, tensors = run.oracle / f"{name}.json", run.oracle / f"{name}.safetensors"
-        if about.is_file() and tensors.is_file() and tensors.stat().st_size <= _ORACLE_CAP:
-            place = folder / "tests" / "oracle"
-            place.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(about, place / "recording.json")
-            shutil.copyfile(tensors, place / "recording.safetensors")
-            (folder / "tests" / "test_parity.py").write_text(package_files.parity_test())
-            return
 
 
 def write_report(folder: Path, record: Record, run: Run | None) -> None:
