@@ -78,6 +78,11 @@ class Context:
     external: dict[str, str] = field(default_factory=dict)  # local name -> import statement kept from the source
     config_classes: frozenset[str] = frozenset()  # classes that the package's config.py defines
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model is built from arguments, without a framework's configuration; `.to` sets its dtypes."""
+        return not self.facts.get("config_file")
+
     def use(self, module: str, name: str) -> ast.Name:
         """Import `name` from the support module and return a reference to it."""
         self.support.setdefault(module, set()).add(name)

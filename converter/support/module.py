@@ -123,8 +123,10 @@ class Constant:
         return f"constant({self._value.dtype}{list(self._value.shape)})"
 
 
-def constant(value: Any) -> Constant:
-    """Wrap an array as a static attribute."""
+def constant(value: Any, *, config: Any = None) -> Constant:
+    """Wrap an array as a static attribute; with `config`, a floating one in the dtype that the model computes in."""
+    if config is not None and jnp.issubdtype(value.dtype, jnp.floating):
+        value = value.astype(compute_dtype(config))
     return Constant(value)
 
 

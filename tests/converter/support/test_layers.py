@@ -198,6 +198,13 @@ def test_constants_are_static_and_hashable():
     assert (model.table + jnp.ones(3)).tolist() == [1.0, 1.5, 2.0]
 
 
+def test_constants_follow_the_compute_dtype_where_asked():
+    settings = SimpleNamespace(dtype="bfloat16")
+    assert constant(jnp.arange(3) / 2, config=settings).dtype == jnp.bfloat16
+    assert constant(jnp.arange(3) / 2).dtype == jnp.float32
+    assert constant(jnp.arange(3), config=settings).dtype == jnp.int32
+
+
 def test_abstract_models_allocate_nothing_and_know_their_constants():
     model = Small.abstract(SETTINGS)
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(nnx.state(model)))
