@@ -225,7 +225,8 @@ def gate(
 @app.command()
 def generate(
     package: PackageFolder,
-    prompt: Annotated[str, typer.Argument(help="the text to continue or answer")],
+    text: Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="the text to continue or answer")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="the same as an option")] = None,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "-n", min=1)] = 64,
     temperature: Annotated[
         float | None, typer.Option("--temperature", min=0.0, help="0 is greedy", show_default="the model's own")
@@ -244,8 +245,10 @@ def generate(
     """Let a package write text."""
     from maxcode import api, render
 
+    if (text is None) == (prompt is None):
+        raise typer.BadParameter("give the prompt once, after PACKAGE or with --prompt")
     request = {
-        "prompt": prompt,
+        "prompt": prompt if text is None else text,
         "max_new_tokens": max_new_tokens,
         "temperature": temperature,
         "top_k": top_k,

@@ -31,6 +31,8 @@ def assemble(folder: Path, run: Run, record: Record, *, options: ConvertOptions,
     copy_own_files(run.source, folder)
     if target.get("config") is not None and not (folder / "config.json").exists():
         (folder / "config.json").write_text(json.dumps(target["config"], indent=2) + "\n")
+    if (folder / "weights.json").is_file():  # an installed package has no folder around it
+        shutil.copyfile(folder / "weights.json", folder / options.package_name / "weights.json")
     package_files.write(folder, options, target, record)
     keep_oracle(folder, run.oracle)
     write_report(folder / "report", record, run)

@@ -130,7 +130,7 @@ def show_plan(record: Record) -> None:
 def show_generation(record: Record) -> None:
     """The text on stdout, the speed on stderr."""
     answer = record["generation"]
-    Console(markup=False, highlight=False).print(Text(answer["text"]))
+    sys.stdout.write(answer["text"] + "\n")  # as it is: a console would break its lines
     decode = (answer.get("seconds") or {}).get("decode")
     if decode:
         speed = f"{len(answer['tokens']) / decode:.1f} tokens/s"

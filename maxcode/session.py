@@ -122,6 +122,7 @@ def execute(
     try:
         with _json_stdout(as_json), Progress(quiet=quiet) as progress:
             result = action(progress)
+        result.record["timings"] = dict(progress.timings) | result.record["timings"]  # the last stage ended just now
         if as_json:
             print_record(result.record)
         else:

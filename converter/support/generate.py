@@ -286,11 +286,26 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _encode(text: Text, options: argparse.Namespace) -> list[int]:
+    """The prompt's token ids. Raises ValueError where there are none, or no template."""
+    tokens = _encode_any(text, options)
+    if not tokens:
+        raise ValueError("the prompt has no tokens: give --prompt some text")
+    return tokens
+
+
+def _encode_any(text: Text, options: argparse.Namespace) -> list[int]:
     use_template = text.chat_template is not None if options.chat is None else options.chat == "true"
     if not use_template:
         return text.encode(options.prompt)
     system = [{"role": "system", "content": options.system}] if options.system else []
     return text.encode_chat([*system, {"role": "user", "content": options.prompt}])
+
+
+def _refuse(error: ValueError, options: argparse.Namespace) -> int:
+    """Say what is wrong with the request; with `--json` as one record on stderr."""
+    record = {"error": "input", "where": "--prompt", "found": str(error), "expected": "", "do": ""}
+    sys.stderr.write((json.dumps(record) if options.json else f"generate: {error}") + "\n")
+    return 2
 
 
 def _print_stream(stream: Iterator[list[list[int]]], text: Text) -> None:
@@ -330,7 +345,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begin = time.perf_counter()
     import_ahead()
     text = Text(options.folder)
-    prompt = _encode(text, options)
+    try:
+        prompt = _encode(text, options)
+    except ValueError as error:
+        return _refuse(error, options)
     enable_compilation_cache()
     overrides = {} if options.dtype is None else {"dtype": options.dtype}
     model = Model.from_pretrained(options.folder, **overrides)
