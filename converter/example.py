@@ -9,8 +9,9 @@ class Example:
     """What a pass turns a piece of source into.
 
     Args:
-      before: definitions of a file that imports torch, `nn` and `F`. A comment `# x: tensor` says what the run saw of every
-        `x`: a kind, and for tensors `tensor[2]` (the rank) or `tensor[bool]` (the dtype). Parameters may be annotated instead.
+      before: definitions of a file that imports torch, `nn` and `F`. A comment `# x: tensor` says what the run saw of
+        every `x`: a kind, for tensors also `tensor[2]` (the rank) or `tensor[bool]` (the dtype). Parameters may be
+        annotated instead.
       after: the same definitions after the pass.
       attributes: kinds of the instances' attributes, by class and name.
       gap: the code of the gap that must be recorded, if any.

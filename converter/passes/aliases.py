@@ -38,17 +38,14 @@ class Summary:
 
 def check_aliases(context: Context) -> None:
     """Record a gap for every in-place write that another name would have to show."""
-    graph = CallGraph(context)
-    functions = list(graph.functions())
+    functions = (graph := CallGraph(context)).functions()
     types = {f.key: Kinds(context, f.owner, f.node) for f in functions}
     inplace = inplace_layers(context)
     summaries: dict[tuple[str, str], Summary] = {f.key: Summary() for f in functions}
-    for _ in range(4):  # calls hand summaries on; deeper chains than this do not occur
-        before = {k: (set(s.writes), set(s.returns)) for k, s in summaries.items()}
+    before = None
+    while before != (before := [(set(s.writes), set(s.returns), s.joint) for s in summaries.values()]):
         for function in functions:
             Follow(context, graph, function, types[function.key], summaries, inplace, report=False).run()
-        if before == {k: (s.writes, s.returns) for k, s in summaries.items()}:
-            break
     for function in functions:
         Follow(context, graph, function, types[function.key], summaries, inplace, report=True).run()
 
@@ -378,9 +375,9 @@ class Follow:
             self.context.gap("CV132", node, what, reason, hint)
 
     def _may_be_tensor(self, node: ast.expr) -> bool:
-        found = self.types.of(node)
         if isinstance(node, ast.Attribute) and self._is_cache(node.value):
             return False  # a table of the cache object, which is one object on both sides
+        found = self.types.of(node)
         return not found or bool(found & {"tensor", "param", "unknown"})
 
     def _is_cache(self, node: ast.expr) -> bool:

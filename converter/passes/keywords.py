@@ -31,8 +31,8 @@ def is_forwarding(call: ast.Call, function: Function) -> bool:
 def read_key(node: ast.AST, name: str) -> tuple[str, ast.expr | None] | None:
     """(key, default) when `node` reads one key of the keyword dictionary `name`."""
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
-        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            return node.slice.value, None
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        return (key, None) if isinstance(key, str) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
         value = node.func.value
         if isinstance(value, ast.Name) and value.id == name and node.args and isinstance(node.args[0], ast.Constant):

@@ -1,7 +1,7 @@
 """Return the arguments that a function writes in place, and take them back at its call sites.
 
-A state fetched from a cache and updated in place by a helper (`conv_state.copy_(…)`) is put back into the cache after the
-call.
+A state fetched from a cache and updated in place by a helper (`conv_state.copy_(…)`) is put back into the cache after
+the call.
 """
 
 import ast

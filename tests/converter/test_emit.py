@@ -63,18 +63,105 @@ def test_every_comment_is_kept(path: Path):
 
 
 CASES = {
-    "elif chain": "if a:  # first\n    x = 1\n# second\nelif b:\n    x = 2\n# third\nelse:\n    # inside\n    x = 3\n",
-    "call over lines": "x = f(\n    a,  # about a\n    # about b\n    b,\n)  # end\n",
-    "end of block": "def f():\n    x = 1\n    # last words\n\n\ny = 2\n# end of file\n",
-    "decorated": "# above\n@d  # on the decorator\n# between\ndef f():  # on the head\n    # first\n    return 1  # on it\n",
-    "try": "try:  # t\n    x = 1\nexcept E:  # e\n    # in e\n    pass\nelse:\n    # in else\n    y = 1\nfinally:\n    # in finally\n    z = 1\n",
-    "only comments in else": "for i in x:\n    pass\nelse:\n    # nothing\n    pass\n",
-    "match": "match x:\n    # one\n    case 1:  # it is one\n        # inside\n        y = 1\n    case _:\n        y = 2  # other\n",
-    "class": "class A:  # a\n    # first\n    x: int = 1  # x\n\n    # before f\n    def f(self): ...  # f\n",
-    "head over lines": "def f(\n    a,  # first\n    b,  # second\n):  # done\n    return a\n",
-    "with": "with (\n    a as b,  # one\n    c,  # two\n):\n    # in\n    pass\n",
-    "while": "while x:  # w\n    # in\n    pass\n",
-    "nested function end": "def f():\n    if a:\n        return 1\n        # after return\n    # end of f\n",
+    "elif chain": """
+if a:  # first
+    x = 1
+# second
+elif b:
+    x = 2
+# third
+else:
+    # inside
+    x = 3
+""",
+    "call over lines": """
+x = f(
+    a,  # about a
+    # about b
+    b,
+)  # end
+""",
+    "end of block": """
+def f():
+    x = 1
+    # last words
+
+
+y = 2
+# end of file
+""",
+    "decorated": """
+# above
+@d  # on the decorator
+# between
+def f():  # on the head
+    # first
+    return 1  # on it
+""",
+    "try": """
+try:  # t
+    x = 1
+except E:  # e
+    # in e
+    pass
+else:
+    # in else
+    y = 1
+finally:
+    # in finally
+    z = 1
+""",
+    "only comments in else": """
+for i in x:
+    pass
+else:
+    # nothing
+    pass
+""",
+    "match": """
+match x:
+    # one
+    case 1:  # it is one
+        # inside
+        y = 1
+    case _:
+        y = 2  # other
+""",
+    "class": """
+class A:  # a
+    # first
+    x: int = 1  # x
+
+    # before f
+    def f(self): ...  # f
+""",
+    "head over lines": """
+def f(
+    a,  # first
+    b,  # second
+):  # done
+    return a
+""",
+    "with": """
+with (
+    a as b,  # one
+    c,  # two
+):
+    # in
+    pass
+""",
+    "while": """
+while x:  # w
+    # in
+    pass
+""",
+    "nested function end": """
+def f():
+    if a:
+        return 1
+        # after return
+    # end of f
+""",
 }
 
 

@@ -21,12 +21,16 @@ def _block(depth: int) -> st.SearchStrategy[list[str]]:
         st.builds("d[{}] = {}".format, _name, _name),
     ).map(lambda line: [line])
     if not depth:
-        return st.lists(plain, min_size=1, max_size=3).map(lambda x: sum(x, []))
+        return st.lists(plain, min_size=1, max_size=3).map(_joined)
     inner = _block(depth - 1)
     branch = st.builds(lambda c, x, y: [f"if {c}:", *_in(x), "else:", *_in(y)], _test, inner, inner)
     half = st.builds(lambda c, x: [f"if {c}:", *_in(x)], _test, inner)
     loop = st.builds(lambda n, x: [f"for {n} in range(k):", *_in(x)], _name, inner)
-    return st.lists(st.one_of(plain, branch, half, loop), min_size=1, max_size=4).map(lambda x: sum(x, []))
+    return st.lists(st.one_of(plain, branch, half, loop), min_size=1, max_size=4).map(_joined)
+
+
+def _joined(parts: list[list[str]]) -> list[str]:
+    return [line for part in parts for line in part]
 
 
 def _in(lines: list[str]) -> list[str]:

@@ -63,7 +63,11 @@ def _statements(depth: int) -> st.SearchStrategy[list]:
     branch = st.builds(lambda c, x, y: [f"if {c}:", *_in(x), "else:", *_in(y)], _conditions, inner, inner)
     loop = st.builds(lambda x: ["for i in range(2):", *_in(x)], inner)
     never = st.builds(lambda x: ["while False:", *_in(x)], inner)
-    return st.lists(st.one_of(mark, branch, loop, never, inner), min_size=1, max_size=3).map(lambda x: sum(x, []))
+    return st.lists(st.one_of(mark, branch, loop, never, inner), min_size=1, max_size=3).map(_joined)
+
+
+def _joined(parts: list[list[str]]) -> list[str]:
+    return [line for part in parts for line in part]
 
 
 def _in(lines: list[str]) -> list[str]:

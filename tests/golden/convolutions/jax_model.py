@@ -64,7 +64,7 @@ class Net(Module):
         self.config = config
         self.dtype = compute_dtype(config)
         self.temperature = Buffer(jnp.array(0.7, float32), config=config)
-        self.window = constant(jnp.linspace(0.5, 1.5, 9, dtype=float32))
+        self.window = constant(jnp.linspace(0.5, 1.5, 9, dtype=float32), config=config)
         self.stem = ConvNorm(3, width, stride=2, config=config, rngs=rngs)
         self.blocks = ModuleList(
             [

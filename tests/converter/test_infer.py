@@ -1,0 +1,78 @@
+"""Kinds of expressions that no run saw."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.infer import Kinds, annotation_kinds
+from maxcode.converter.source import Project
+
+CODE = """
+import torch
+import torch.nn.functional as F
+from typing import Optional
+
+class Net:
+    def f(self, x: torch.Tensor, n: int, m: Optional[torch.Tensor] = None, unknown=None):
+        y = x * n
+        b, t = x.shape
+        q, k = x.chunk(2)
+        w = F.relu(unknown)
+        c = x > 0
+        is_none = m is None
+        count = 1
+        size = x.size(0)
+        unknown += 1
+        pair = (x, n)
+        either = x if n else m
+        return y
+"""
+
+
+@pytest.fixture
+def kinds(tmp_path: Path) -> Kinds:
+    path = tmp_path / "net.py"
+    path.write_text(CODE)
+    facts = {"classes": {"net.Net": {"attributes": {"weight": ["param"], "depth": ["int"]}}}}
+    context = Context(Project("net", str(path)), facts, "net.Net")
+    file = context.project.files["net"]
+    definition = Definition("Net", file, file.definitions["Net"])
+    return Kinds(context, definition, next(iter(definition.functions())))
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("x", {"tensor"}), ("n", {"int"}), ("y", {"tensor"}), ("b", {"int"}), ("q", {"tensor"}), ("w", {"tensor"}),
+        ("c", {"tensor"}), ("is_none", {"bool"}), ("count", {"int"}), ("pair", {"tuple"}), ("x.shape", {"tuple"}),
+        ("x.dtype", {"dtype"}), ("x.T", {"tensor"}), ("x[0]", {"tensor"}), ("x.shape[0]", {"int"}), ("not x", {"bool"}),
+        ("self.weight", {"param"}), ("self.depth", {"int"}), ("self.other", set()), ("torch.ones(3)", {"tensor"}),
+        ("x.sum()", {"tensor"}), ("x.size()", {"tuple"}), ("None", {"none"}), ("[x]", {"list"}), ("-x", {"tensor"}),
+    ],
+)  # fmt: skip
+def test_kinds_are_inferred(kinds: Kinds, expression: str, expected: set):
+    assert kinds.of(ast.parse(expression, mode="eval").body) == expected
+
+
+def test_adding_a_number_says_nothing_of_the_kind(kinds: Kinds):
+    assert not kinds.names.get("unknown")
+
+
+def test_a_tensor_or_none_is_a_tensor(kinds: Kinds):
+    assert kinds.is_tensor(ast.parse("m", mode="eval").body)
+    assert not kinds.is_tensor(ast.parse("n", mode="eval").body)
+    assert not kinds.is_tensor(ast.parse("never_seen", mode="eval").body)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("torch.Tensor", {"tensor"}), ("Optional[torch.LongTensor]", {"tensor"}), ("torch.Tensor | None", {"tensor"}),
+        ("int", {"int"}), ("tuple[torch.Tensor, int]", {"tuple"}), ("Config", set()),
+    ],
+)  # fmt: skip
+def test_annotations_promise_kinds(annotation: str, expected: set):
+    found = annotation_kinds(ast.parse(annotation, mode="eval").body)
+    assert found - {"none"} == expected

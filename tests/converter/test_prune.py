@@ -1,0 +1,63 @@
+"""Support modules are copied with what is reached, and nothing else."""
+
+import ast
+
+from maxcode.converter.library import support_library
+from maxcode.converter.prune import home, prune
+
+LIBRARY = {
+    "base": '"""Base."""\nimport math\nimport os\n\n\ndef low(x):\n    return math.sqrt(x)\n\n\ndef other(x):\n    return os.name\n',
+    "mid": '"""Mid."""\nfrom .base import low, other\n\n\n# About the limit.\nLIMIT = 3\n\n\ndef high(x):\n    return low(x) + LIMIT\n\n\ndef far(x):\n    return other(x)\n',
+    "table": '"""Table."""\nTABLE = {}\n\n\ndef register(name):\n    TABLE[name] = 1\n\n\nregister("a")\n\n\ndef look(x):\n    return TABLE[x]\n\n\ndef unused():\n    pass\n',
+    "again": '"""Again."""\nfrom .base import low\n',
+}
+
+
+def _names(text: str) -> set[str]:
+    return {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+
+
+def test_only_reached_definitions_are_kept():
+    found = prune(LIBRARY, {"modeling.py": "from .mid import high"}, {})
+    assert set(found) == {"mid.py", "base.py"}
+    assert _names(found["mid.py"]) == {"high"}
+    assert _names(found["base.py"]) == {"low"}
+    assert "import os" not in found["base.py"]
+    assert "# About the limit.\nLIMIT = 3" in found["mid.py"]
+
+
+def test_module_reads_count_by_attribute():
+    found = prune(LIBRARY, {"modeling.py": "from . import mid\nmid.far(1)"}, {})
+    assert _names(found["mid.py"]) == {"far"}
+    assert _names(found["base.py"]) == {"other"}
+
+
+def test_effects_at_import_stay():
+    found = prune(LIBRARY, {"modeling.py": "from .table import look"}, {})
+    assert 'register("a")' in found["table.py"]
+    assert _names(found["table.py"]) == {"register", "look"}
+
+
+def test_reexports_are_followed_and_marked():
+    found = prune(LIBRARY, {"modeling.py": "from .again import low"}, {})
+    assert "low as low" in found["again.py"]
+    assert _names(found["base.py"]) == {"low"}
+    assert home(LIBRARY, "again", "low") == "base"
+
+
+def test_roots_are_whole_modules():
+    assert _names(prune(LIBRARY, {}, {"base": None})["base.py"]) == {"low", "other"}
+
+
+def test_pruned_support_modules_import_only_what_is_there():
+    library = support_library()
+    found = prune(library, {"modeling.py": "from .masks import create_causal_mask\nfrom .cache import Cache"}, {})
+    for name, text in found.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
+                target = ast.parse(found[f"{node.module}.py"])
+                there = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)} | _names(found[f"{node.module}.py"])
+                there |= {
+                    a.asname or a.name for n in ast.walk(target) if isinstance(n, ast.ImportFrom) for a in n.names
+                }
+                assert {a.name for a in node.names} <= there, (name, node.module)
