@@ -78,8 +78,10 @@ def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def _prepare(arguments: argparse.Namespace) -> None:
+def _prepare(arguments: argparse.Namespace, *, timed: bool = False) -> None:
     os.environ["TQDM_DISABLE"] = "1"  # stderr carries JSON lines
+    if not timed:  # threads that spin while they wait cost several times more on a busy machine than they gain
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
     if arguments.threads:
@@ -150,7 +152,7 @@ def _record(arguments: argparse.Namespace) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever a model prints must not look like an answer
-    _prepare(arguments)
+    _prepare(arguments, timed=True)
     from maxcode.evaluator.oracle.serve import serve
     from maxcode.evaluator.oracle.session import Session
 
