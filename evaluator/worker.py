@@ -24,7 +24,13 @@ GROUP_ENVIRONMENT = {
     "timing": {"JAX_ENABLE_X64": "0"},
 }
 # Compilations are measured and counted, so none may come from an earlier process.
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
+    # XLA's CPU runtime can wait for itself in the gradient of a loop within a scan when its pool has two threads only.
+    "NPROC": str(max(4, os.cpu_count() or 1)),
+}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
