@@ -180,6 +180,7 @@ def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -
     progress.stage("weights")
     with staged_output(destination, force=force, inputs=(package,)) as staging:
         report = as_json(stages.weights_to_hf(package, staging, progress))
+        packaging.unset_run(staging / "config.json")
         packaging.mark(staging, {"kind": "hf", "package": str(package)})
     changed = report["changed"]
     detail = f"first tensor with other bytes: {changed[0]}" if changed else "every tensor has its source's bytes"

@@ -2,8 +2,6 @@
 
 import sys
 
-from maxcode.errors import Exit
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns its exit status (design: 0, 1, 2, 3, 4 or 130)."""
@@ -15,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
             return session.run(arguments)
     except KeyboardInterrupt:
         sys.stderr.write("maxcode: interrupted\n")
-        return Exit.INTERRUPTED
+        return 130  # errors.Exit.INTERRUPTED, which may not be imported yet
 
 
 if __name__ == "__main__":

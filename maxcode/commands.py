@@ -236,7 +236,9 @@ def generate(
     chat: Annotated[
         bool | None, typer.Option("--chat/--no-chat", help="use the chat template", show_default="if there is one")
     ] = None,
-    dtype: Compute = DType.float32,
+    dtype: Annotated[
+        DType | None, typer.Option("--dtype", help="compute dtype", show_default="the package's own")
+    ] = None,
     unsafe_no_sandbox: NoSandbox = False,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -254,7 +256,7 @@ def generate(
         "top_k": top_k,
         "top_p": top_p,
         "chat": None if chat is None else str(chat).lower(),
-        "dtype": dtype.value,
+        "dtype": None if dtype is None else dtype.value,
         "seed": seed,
     }
 

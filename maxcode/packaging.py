@@ -27,10 +27,13 @@ def assemble(folder: Path, run: Run, record: Record, *, options: ConvertOptions,
     for entry in sorted(run.package.iterdir()):
         entry.replace(folder / entry.name)
     if target.get("path") and target["kind"] in ("folder", "hub"):
+        if not target.get("overrides"):
+            (folder / "config.json").unlink(missing_ok=True)  # the source's own stands for it
         copy_own_files(Path(target["path"]), folder)
     copy_own_files(run.source, folder)
     if target.get("config") is not None and not (folder / "config.json").exists():
         (folder / "config.json").write_text(json.dumps(target["config"], indent=2) + "\n")
+    set_dtype(folder / "config.json", options.dtype)
     if (folder / "weights.json").is_file():  # an installed package has no folder around it
         shutil.copyfile(folder / "weights.json", folder / options.package_name / "weights.json")
     package_files.write(folder, options, target, record)
@@ -40,6 +43,21 @@ def assemble(folder: Path, run: Run, record: Record, *, options: ConvertOptions,
     write_marker(folder, {"target": target["text"], "status": record["status"], "request": request})
     if not keep_run:
         shutil.rmtree(run.root)
+
+
+def set_dtype(path: Path, dtype: str) -> None:
+    """Make a compute dtype other than float32 the package's default: its Config reads it under "run"."""
+    if dtype == "float32":
+        return
+    config = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(config | {"run": {**config.get("run", {}), "dtype": dtype}}, indent=2) + "\n")
+
+
+def unset_run(path: Path) -> None:
+    """Take the package's run settings out of a configuration that goes back to Hugging Face form."""
+    config = json.loads(path.read_text()) if path.is_file() else {}
+    if config.pop("run", None) is not None:
+        path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def mark(folder: Path, record: dict[str, Any]) -> None:
