@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from maxcode.evaluator.oracle.build import call
 from maxcode.evaluator.oracle.flatten import bind, dtype_name, flatten
+from maxcode.evaluator.oracle.operations import Operations
 from maxcode.evaluator.oracle.session import Session
 from maxcode.evaluator.oracle.store import Recording
 
@@ -82,13 +83,12 @@ def _stored(recording: Recording, number: int, entry: dict[str, Any]) -> dict[st
 
 
 def dtypes(session: Session) -> Recording:
-    """Bfloat16: dtype names at every submodule boundary (`dtypes` of outputs, `input_dtypes`)."""
-    recording, watcher = (
-        Recording("dtypes", "modules", "bfloat16"),
-        Watcher(session.model("bfloat16"), keep_tensors=False),
-    )
-    inputs = session.inputs("bfloat16")
-    case = recording.case("seed0", inputs, watcher.run(inputs, "bfloat16", session.seed))
+    """Bfloat16: dtype names at every submodule boundary (`dtypes`, `input_dtypes`), and of `operations` inside."""
+    recording, model = Recording("dtypes", "modules", "bfloat16"), session.model("bfloat16")
+    watcher, inputs = Watcher(model, keep_tensors=False), session.inputs("bfloat16")
+    with Operations(model) as operations:
+        case = recording.case("seed0", inputs, watcher.run(inputs, "bfloat16", session.seed))
+    case["operations"] = operations.record()
     case["modules"] = []
     for entry in watcher.calls:
         named = {side: {n: dtype_name(v.dtype) for n, v in entry.pop(side).items()} for side in ("inputs", "outputs")}

@@ -1,0 +1,80 @@
+"""Which dtypes the model's own roots, exponentials and the like are computed in, by the module that calls them."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.overrides import TorchFunctionMode
+
+from maxcode.evaluator.oracle.flatten import dtype_name
+
+# Function name -> families, as in evaluator/operations.py: what the function computes when it is lowered.
+_FAMILIES = {
+    "sqrt": ("root",), "rsqrt": ("root",), "exp": ("exp",), "exp2": ("exp",), "softmax": ("exp",), "softmin": ("exp",),
+    "sigmoid": ("exp",), "silu": ("exp",), "log": ("log",), "log1p": ("log",), "log_softmax": ("log",),
+    "softplus": ("exp", "log"), "cos": ("trigonometry",), "sin": ("trigonometry",), "tanh": ("tanh",), "erf": ("erf",),
+    "erfc": ("erf",),
+}  # fmt: skip
+_PLACES = (torch, torch.Tensor, torch.special, F)
+
+
+def _functions() -> dict[Any, tuple[str, ...]]:
+    """The functions of torch's namespaces that have those names, their in-place forms included."""
+    found: dict[Any, tuple[str, ...]] = {}
+    for name, families in _FAMILIES.items():
+        for place in _PLACES:
+            for spelled in (name, f"{name}_"):
+                if (function := getattr(place, spelled, None)) is not None:
+                    found[function] = families
+    return found
+
+
+class Operations(TorchFunctionMode):
+    """Collects, while it is entered, result dtypes by innermost running module of `model` and family."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._found: dict[str, dict[str, set[str]]] = {}
+        self._running: list[str] = []
+        self._functions = _functions()
+        self._handles = []
+        for name, module in model.named_modules():
+            self._handles += [
+                module.register_forward_pre_hook(self._enterer(name)),
+                module.register_forward_hook(self._leave),
+            ]
+
+    def __exit__(self, *error: Any) -> None:
+        for handle in self._handles:
+            handle.remove()
+        super().__exit__(*error)
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for family in self._families(function, kwargs or {}):
+            if self._running and isinstance(result, torch.Tensor) and result.is_floating_point():
+                families = self._found.setdefault(self._running[-1], {})
+                families.setdefault(family, set()).add(dtype_name(result.dtype))
+        return result
+
+    def record(self) -> dict[str, dict[str, list[str]]]:
+        """`{module: {family: [dtypes]}}`, sorted, of the modules that computed anything of the kind."""
+        return {fqn: {f: sorted(v) for f, v in families.items()} for fqn, families in sorted(self._found.items())}
+
+    def _families(self, function: Any, kwargs: dict) -> tuple[str, ...]:
+        if function in (F.gelu, torch._C._nn.gelu):
+            return ("tanh",) if kwargs.get("approximate", "none") == "tanh" else ("erf",)
+        try:
+            return self._functions.get(function, ())
+        except TypeError:  # an unhashable callable is none of ours
+            return ()
+
+    def _enterer(self, name: str) -> Any:
+        def enter(module: nn.Module, args: tuple) -> None:
+            self._running.append(name)
+
+        return enter
+
+    def _leave(self, module: nn.Module, args: tuple, output: Any) -> None:
+        self._running.pop()
