@@ -96,7 +96,7 @@ def _first_line(node: ast.ClassDef) -> str:
     return text[0].strip().replace("`", "") if text else ""
 
 
-def _record_fields(context: Context, file, node: ast.ClassDef) -> list[str]:  # noqa: ANN001
+def _record_fields(context: Context, file, node: ast.ClassDef) -> list[str]:
     fields: list[str] = []
     for base in node.bases:
         qualified = file.qualify(ast.unparse(base).split(".")[0])

@@ -16,6 +16,7 @@ from typing import Any
 import maxcode
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.backends import backend_checks
+from maxcode.evaluator.machine import cpus
 from maxcode.evaluator.package import find_package
 from maxcode.evaluator.sandbox import isolation, run_limited
 from maxcode.evaluator.verdict import Check, Verdict, decide
@@ -212,7 +213,10 @@ def worker(
 ) -> dict[str, Any]:
     """Results of some checks. Checks that the worker did not reach fail with what it said last."""
     out.parent.mkdir(parents=True, exist_ok=True)
+    # XLA runs on every CPU it may use; PyTorch, which is timed beside it, must too.
+    threads = options.threads or cpus()
     serve = [sys.executable, "-m", "maxcode.evaluator.oracle", "serve", *oracle_arguments(scale)]
+    serve += ["--threads", str(threads)]
     command = [
         sys.executable,
         "-m",

@@ -32,7 +32,7 @@ def _returned_constant(function: ast.FunctionDef) -> ast.Constant | None:
 
 
 class _Calls(ast.NodeTransformer):
-    def __init__(self, graph: CallGraph, owner, constant: dict) -> None:  # noqa: ANN001
+    def __init__(self, graph: CallGraph, owner, constant: dict) -> None:
         self.graph, self.owner, self.constant = graph, owner, constant
 
     def visit_Call(self, node: ast.Call) -> ast.expr:

@@ -245,7 +245,7 @@ class Constructors(ast.NodeTransformer):
         if qualified is None:
             return self._chosen_class(node)
         canonical = registry.canonical(qualified)
-        if canonical in registry.MODULES or canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper():
+        if canonical in registry.MODULES or (canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper()):
             return self._module(node, canonical) if canonical not in PARAMETER | BUFFER else node
         found = self.context.definition(qualified)
         if found is not None and found.is_class:

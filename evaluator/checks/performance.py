@@ -16,6 +16,7 @@ from maxcode.evaluator import tolerance
 from maxcode.evaluator.capture import watching
 from maxcode.evaluator.checks.gradients import weighted_loss
 from maxcode.evaluator.checks.registry import Context, NotRun, check
+from maxcode.evaluator.machine import cpus
 from maxcode.evaluator.package import Runner, accepted, cast_floats, named_outputs, split_static, to_jax
 from maxcode.evaluator.peer import Peer
 from maxcode.evaluator.verdict import Check
@@ -65,7 +66,7 @@ def performance(context: Context) -> Check:
     _store_trace(context, runner, inputs)
     limit = float(context.options.get("slowdown", tolerance.SLOWDOWN))
     worst = max(timings, key=lambda timing: timing.ratio)
-    detail = "; ".join(map(str, timings))
+    detail = f"{'; '.join(map(str, timings))}; {cpus()} CPUs each"
     if worst.ratio > limit:
         detail += f"; slowest modules: {slowest_modules(context, inputs)}"
     return Check.of("performance", worst.ratio, limit, detail)

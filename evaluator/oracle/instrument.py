@@ -82,7 +82,7 @@ class Recorder:
                 _add(fact, "elements", kind_of(item))
         try:
             _add(fact, "truth", bool(value))
-        except Exception:  # noqa: BLE001 - an object without a truth value has none to note
+        except Exception:
             fact.setdefault("truth", [])
 
     def to_json(self) -> dict:

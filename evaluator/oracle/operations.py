@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from maxcode.evaluator.oracle.flatten import dtype_name

@@ -52,7 +52,7 @@ def probe(target: dict, source: Path | None = None) -> dict:
             with torch.no_grad():
                 run()
             scenarios.append({"name": name, "error": None})
-        except Exception as error:  # noqa: BLE001 - a scenario that the model does not support is a fact, not a fault
+        except Exception as error:
             scenarios.append({"name": name, "error": f"{type(error).__name__}: {error}", "at": _last_frame(error)})
     return {
         "format": 1,

@@ -5,6 +5,7 @@ import math
 import random
 
 import pytest
+
 from maxcode.evaluator import report, report_charts
 
 PLACES = (
