@@ -52,6 +52,7 @@ def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandb
 
 def convert(request: ConvertRequest, progress: Progress) -> Record:
     """Convert, bring the weights over, gate, and put the package in place; the output appears whole or not at all."""
+    _check_gap_choice(request.options)
     kept = tuple(path for path in [request.target.local_path] if path is not None)
     recover(request.output)
     check_output(request.output, force=request.force, inputs=kept)
@@ -71,17 +72,20 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
 
 def _places(conversion: Any, options: ConvertOptions) -> Record:
     """Gaps and assumptions as JSON, with the lines of both sides."""
-    found = {"gaps": _gaps(conversion, options), "assumptions": as_json(conversion.assumptions)}
+    found = {"gaps": as_json(conversion.gaps), "assumptions": as_json(conversion.assumptions)}
     return {name: with_lines(items, conversion.files, options.package_name) for name, items in found.items()}
 
 
-def _gaps(conversion: Any, options: ConvertOptions) -> list[Any]:
-    """The gaps as JSON; the other ways of `--on-gap` come with later releases, and the record says so."""
-    gaps = as_json(conversion.gaps)
-    if options.on_gap != "fail":
-        for gap in gaps:
-            gap["hint"] = f"{gap['hint']} (--on-gap {options.on_gap} is not available in this release)".strip()
-    return gaps
+def _check_gap_choice(options: ConvertOptions) -> None:
+    """Refuse what this release lacks before any work is done, rather than carry on as if `fail` had been asked for."""
+    if options.on_gap == "fail":
+        return
+    do = "leave it out: gaps are then listed, each becomes a call that raises, and the exit status is 3"
+    found = {
+        "trace": "lowering a submodule from its exported graph is not built in this release",
+        "agent": "language models are not built into this release",
+    }[options.on_gap]
+    raise MaxCodeError(f"--on-gap {options.on_gap}", found, "--on-gap fail", do)
 
 
 def _without_weights(target: Target) -> Target:
