@@ -1,7 +1,7 @@
 """Logical axis names for parameters, read off the expressions that size them.
 
-The names are MaxText's. What a size means is told by the words in it (`config.num_attention_heads * self.head_dim`), after
-following attributes that the constructor copied from the configuration.
+The names are MaxText's. What a size means is told by the words in it (`config.num_attention_heads * self.head_dim`),
+after following attributes that the constructor copied from the configuration.
 """
 
 import ast

@@ -47,7 +47,7 @@ class CallGraph:
         found = [self._named(name) for name in callees(call)]
         if not callees(call):
             found = [self._static(call, owner)]
-        # An attention interface is chosen at run time among functions of one signature: the source's own one stands for all.
+        # Attention interfaces are chosen at run time among functions of one signature: the source's own stands for all.
         return [f for f in found if f is not None]
 
     def _named(self, name: str) -> Function | None:

@@ -1,4 +1,4 @@
-"""Find what the entry class reaches: classes, functions and constants, and of classes only the methods that are used."""
+"""Find what the entry class reaches: classes, functions and constants, and of classes only the methods used."""
 
 import ast
 

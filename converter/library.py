@@ -31,7 +31,7 @@ def defines(module: str, name: str) -> bool:
 
 @functools.cache
 def _support_classes() -> dict[str, tuple[str, frozenset[str]]]:
-    """Support class -> (its module, keyword-only arguments of its constructor), read from the support library's text."""
+    """Support class -> (its module, keyword-only arguments of its constructor), read from the library's text."""
     found: dict[str, tuple[str, frozenset[str]]] = {}
     bases: dict[str, str] = {}
     for path in sorted(SUPPORT.glob("*.py")):

@@ -1,4 +1,4 @@
-"""What a pass of the pipeline is, and how passes over functions, classes and definitions become passes over a conversion."""
+"""What a pass of the pipeline is, and how one over functions, classes or definitions runs over a conversion."""
 
 import ast
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """The order of a conversion, and its result.
 
-`convert` is a function of the source files and the facts alone: no torch, no network, no clock; equal input gives equal bytes.
+`convert` is a function of the source files and the facts alone: no torch, no network, no clock; equal input gives equal
+bytes.
 """
 
 import ast
@@ -34,7 +35,8 @@ from maxcode.converter.passes import (
 from maxcode.converter.passing import Pass, each_class, each_definition, each_function, transform
 from maxcode.converter.source import Project
 
-# `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is reached.
+# `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is
+# reached.
 PASSES: tuple[Pass, ...] = (
     Pass(kwargs, kwargs.specialise_kwargs, "first, because every later pass reads call sites"),
     Pass(constants, constants.carry_constants, "so that branches that no call can take are not converted"),
@@ -83,7 +85,7 @@ class Conversion:
 
 
 def convert(target: dict, facts: dict, package: str) -> Conversion:
-    """Convert the model class of `target` (docs/interfaces.md §3), as seen in `facts`, into the package named `package`.
+    """Convert the model class of `target` (docs/interfaces.md §3), as seen in `facts`, into the package `package`.
 
     Raises ValueError when the entry class is not in the facts.
     """

@@ -1,24 +1,28 @@
 """What framework plumbing means for a converted model, as data.
 
-Model code of `transformers` leans on its framework: decorators, caches, mask factories, keyword plumbing. The tables say what
-becomes of each piece, keyed on the last part of its qualified name, since the framework moves its modules about often.
+Model code of `transformers` leans on its framework: decorators, caches, mask factories, keyword plumbing. The tables
+say what becomes of each piece, keyed on the last part of its qualified name, since the framework moves its modules
+about often.
 """
 
 FRAMEWORK = "transformers."
 
 # Decorators that change how a function is called or documented, not what it computes.
 DROPPED_DECORATORS = frozenset({
-    "add_start_docstrings", "add_start_docstrings_to_model_forward", "add_code_sample_docstrings", "replace_return_docstrings",
+    "add_start_docstrings", "add_start_docstrings_to_model_forward", "add_code_sample_docstrings",
+    "replace_return_docstrings",
     "auto_docstring", "can_return_tuple", "capture_outputs", "check_model_inputs", "merge_with_config_defaults",
     "deprecate_kwarg", "force_accelerate_hooks", "use_experts_implementation", "use_kernel_forward_from_hub",
     "use_kernel_func_from_hub", "use_kernel_func_from_hub_with_fallback", "use_kernelized_func", "strict",
-    "torch.no_grad", "torch.inference_mode", "torch.compile", "torch.jit.script", "torch.jit.ignore", "torch.jit.unused",
+    "torch.no_grad", "torch.inference_mode", "torch.compile", "torch.jit.script", "torch.jit.ignore",
+    "torch.jit.unused",
     "torch.compiler.disable", "torch._dynamo.disable", "torch.compiler.allow_in_graph", "typing.override", "override",
     "functools.wraps", "final", "typing.final", "torch.jit.export", "torch.fx.wrap", "maybe_autocast",
 })  # fmt: skip
 
 KEPT_DECORATORS = frozenset({
-    "staticmethod", "classmethod", "property", "dataclass", "dataclasses.dataclass", "functools.lru_cache", "functools.cache",
+    "staticmethod", "classmethod", "property", "dataclass", "dataclasses.dataclass", "functools.lru_cache",
+    "functools.cache",
     "abstractmethod", "abc.abstractmethod", "functools.cached_property",
 })  # fmt: skip
 
@@ -46,8 +50,10 @@ TIED_KEYS = "_tied_weights_keys"  # class attribute: parameter -> the one it sha
 
 # Calls whose effect is none of the model's: logging, checks of the environment, initialisation of random weights.
 DROPPED_CALLS = frozenset({
-    "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info", "debug", "_init_weights", "apply", "reset_parameters",
-    "mark_static_address", "_check", "torch_compilable_check", "check_support_param_buffer_assignment", "set_printoptions", "requires_grad_", "manual_seed",
+    "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info",
+    "debug", "_init_weights", "apply", "reset_parameters",
+    "mark_static_address", "_check", "torch_compilable_check", "check_support_param_buffer_assignment",
+    "set_printoptions", "requires_grad_", "manual_seed",
     "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
 })  # fmt: skip
 DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", "torch._check", "torch._dynamo")
@@ -55,9 +61,11 @@ DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", 
 # Questions about the environment and their answers in a converted model.
 CONSTANT_CALLS = {
     "is_tracing": False, "is_torchdynamo_compiling": False, "is_torchdynamo_exporting": False,
-    "is_torch_fx_proxy": False, "is_compiling": False, "is_exporting": False, "is_scripting": False, "is_grad_enabled": False,
+    "is_torch_fx_proxy": False, "is_compiling": False, "is_exporting": False, "is_scripting": False,
+    "is_grad_enabled": False,
     "is_flash_attention_requested": False, "is_deepspeed_zero3_enabled": False,
-    "is_fsdp_managed_module": False, "is_autocast_enabled": False, "is_jit_tracing": False, "is_cuda_stream_capturing": False,
+    "is_fsdp_managed_module": False, "is_autocast_enabled": False, "is_jit_tracing": False,
+    "is_cuda_stream_capturing": False,
     "is_torch_available": True, "is_hooked": False, "is_quantized": False,
 }  # fmt: skip
 OPTIONAL_PACKAGE = ("is_", "_available")  # how questions after an optional package's kernels are named; none is there
@@ -73,7 +81,8 @@ CONSTANT_ATTRIBUTES = {
     "is_nested": False,
 }
 
-# Keywords of attention calls that backends read although the source's own function may take them from the module instead.
+# Keywords of attention calls that backends read although the source's own function may take them from the module
+# instead.
 ATTENTION_KEYWORDS = frozenset({"s_aux", "softcap", "position_bias"})
 
 # Forward arguments that only steer the framework's own bookkeeping, with the value that a converted model has for them.
@@ -91,7 +100,8 @@ PLAIN_CALLS = {"apply_chunking_to_forward": 3}
 
 # Context managers that only steer the runtime.
 DROPPED_CONTEXTS = frozenset({
-    "no_grad", "autocast", "maybe_autocast", "set_grad_enabled", "inference_mode", "device", "enable_grad", "record_function",
+    "no_grad", "autocast", "maybe_autocast", "set_grad_enabled", "inference_mode", "device", "enable_grad",
+    "record_function",
     "nullcontext", "sdpa_kernel",
 })  # fmt: skip
 

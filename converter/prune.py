@@ -127,9 +127,8 @@ def _defined(node: ast.stmt) -> list[str]:
 
 def _has_effect(node: ast.stmt) -> bool:
     """Whether a statement does something at import (a registration call) beside defining a name."""
-    return (
-        (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)) or isinstance(node, ast.If | ast.Try | ast.For)
-    )
+    called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    return called or isinstance(node, ast.If | ast.Try | ast.For)
 
 
 def _names(node: ast.AST) -> set[str]:

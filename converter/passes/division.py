@@ -1,7 +1,7 @@
 """Keep divisions exact where their result is truncated to an integer.
 
-XLA computes `x / scalar` as a product with the reciprocal, which may fall one ulp short of an integer and truncate to the one
-below. Such a division is written so that XLA divides (`ops.divide`): bucket indices then equal torch's.
+XLA computes `x / scalar` as a product with the reciprocal, which may fall one ulp short of an integer and truncate to
+the one below. Such a division is written so that XLA divides (`ops.divide`): bucket indices then equal torch's.
 """
 
 import ast

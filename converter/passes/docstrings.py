@@ -1,7 +1,7 @@
 """Keep one line of each docstring; classes also say where their source stands."""
 
 import ast
-import os
+from pathlib import Path
 
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example
@@ -11,7 +11,7 @@ def shorten_docstrings(context: Context, definition: Definition) -> None:
     """Shorten the docstrings of a definition and its methods in place."""
     node = definition.node
     if isinstance(node, ast.ClassDef):
-        where = f"{os.path.basename(definition.file.path)}:{node.lineno}"
+        where = f"{Path(definition.file.path).name}:{node.lineno}"
         text = first_line(node)
         _put(node, f"{text} Source: {where}." if text else f"Source: {where}.")
     for child in ast.walk(node):

@@ -1,8 +1,8 @@
 """Replace the loop over experts by sorted, dropless dispatch.
 
-The loop picks, for each expert that any token chose, the rows routed to it (`slot, token = where(mask[expert])`), runs them
-through that expert's slice of the stacked weights, and adds the weighted result back. Sorting the rows by expert lets one
-grouped product per weight do the same for all experts at once.
+The loop picks, for each expert that any token chose, the rows routed to it (`slot, token = where(mask[expert])`), runs
+them through that expert's slice of the stacked weights, and adds the weighted result back. Sorting the rows by expert
+lets one grouped product per weight do the same for all experts at once.
 """
 
 import ast

@@ -108,9 +108,13 @@ class InPlace(ast.NodeTransformer):
             node.args[0]
         ):
             return node.args[0]
-        if isinstance(node.func, ast.Attribute) and is_inplace_name(node.func.attr) and self._is_array(node.func.value):
-            if isinstance(node.func.value, ast.Call):
-                return self._functional(node, node.func.value)
+        if (
+            isinstance(node.func, ast.Attribute)
+            and is_inplace_name(node.func.attr)
+            and isinstance(node.func.value, ast.Call)
+            and self._is_array(node.func.value)
+        ):
+            return self._functional(node, node.func.value)
         return node
 
     def _functional(self, call: ast.Call, receiver: ast.expr) -> ast.expr:

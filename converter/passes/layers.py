@@ -1,7 +1,8 @@
 """Turn a loop over stacked layers into one call of the layer stack, which scans them.
 
-The loop's body becomes a function of the layer and of what is carried from layer to layer. What it reads that depends on the
-layer's index (`config.layer_types[i]`) is handed to the stack as a key: only layers with equal keys share a trace.
+The loop's body becomes a function of the layer and of what is carried from layer to layer. What it reads that depends
+on the layer's index (`config.layer_types[i]`) is handed to the stack as a key: only layers with equal keys share a
+trace.
 """
 
 import ast
@@ -161,7 +162,7 @@ def _parameters(index: str | None) -> ast.arguments:
 
 
 def _index_keys(body: list[ast.stmt], index: str) -> list[ast.expr] | None:
-    """The largest subexpressions that read the index and otherwise only the configuration; the index itself if it escapes."""
+    """The largest subexpressions that read the index and otherwise only the configuration; the index if it escapes."""
     keys: dict[str, ast.expr] = {}
     local = set(stored(body))
 

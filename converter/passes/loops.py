@@ -1,4 +1,4 @@
-"""Turn a counted loop over tensors into `lax.fori_loop`, so that its compiled size does not grow with the trip count."""
+"""Turn a counted loop over tensors into `lax.fori_loop`: its compiled size does not grow with the trip count."""
 
 import ast
 
@@ -11,7 +11,7 @@ _UNROLLED = 4  # loops with a constant count up to this stay Python loops
 
 
 def scan_loops(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
-    """Rewrite the convertible `for i in range(…)` loops of a function; others stay Python loops, which trace unrolled."""
+    """Rewrite the convertible `for i in range(…)` loops of a function; others stay Python loops, traced unrolled."""
     types = Kinds(context, definition, function)
     for node in ast.walk(function):
         for field in ("body", "orelse"):
@@ -48,7 +48,8 @@ def _rewritten(context: Context, types: Kinds, function: ast.FunctionDef, loop: 
     opened = [assign(carry, name("carry"))] if len(carry) > 1 else []
     step = ast.FunctionDef(
         f"{index}_step" if len(index) > 1 else "step",
-        ast.arguments([], parameters, None, [], [], None, []), [*opened, *loop.body, ast.Return(packed)], [], None, type_params=[],
+        ast.arguments([], parameters, None, [], [], None, []), [*opened, *loop.body, ast.Return(packed)], [], None,
+        type_params=[],
     )  # fmt: skip
     dress(step, loop)
     context.imports.add("from jax import lax")

@@ -1,6 +1,7 @@
-"""Constructors: torch modules become support layers, parameters and buffers get axes and dtypes, and `config` and `rngs` travel down.
+"""Constructors: torch modules become support layers, parameters and buffers get axes and dtypes.
 
-A class takes `rngs` when anything below it makes parameters, and `config` when it needs the dtypes and its source did not take it.
+`config` and `rngs` travel down: a class takes `rngs` when anything below it makes parameters, and `config` when it
+needs the dtypes and its source did not take it.
 """
 
 import ast
@@ -152,7 +153,7 @@ class Constructors(ast.NodeTransformer):
         return None
 
     def _layer_super_init(self, node: ast.Expr, made: ast.Call, layer: str) -> ast.stmt:
-        """`super().__init__(…)` of a class derived from a torch layer: its support class takes axes, config and rngs too."""
+        """`super().__init__(…)` below a torch layer: its support class takes axes, config and rngs too."""
         accepted = support_keywords(tables.last(layer))
         axes = self._module_axes(layer, made)
         values = {"axes": _axes_tuple(axes) if any(axes) else None, "config": self._config(), "rngs": name("rngs")}
@@ -245,7 +246,8 @@ class Constructors(ast.NodeTransformer):
         if qualified is None:
             return self._chosen_class(node)
         canonical = registry.canonical(qualified)
-        if canonical in registry.MODULES or (canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper()):
+        is_layer = canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper()
+        if canonical in registry.MODULES or is_layer:
             return self._module(node, canonical) if canonical not in PARAMETER | BUFFER else node
         found = self.context.definition(qualified)
         if found is not None and found.is_class:
@@ -253,7 +255,7 @@ class Constructors(ast.NodeTransformer):
         return node
 
     def _chosen_class(self, node: ast.Call) -> ast.expr:
-        """A class picked at run time (`cls = A if flag else B; cls(…)`): the choices agree on what to pass, or all is passed."""
+        """A class picked at run time (`cls = A if flag else B; cls(…)`): choices agree on what to pass, or get all."""
         found = [d for d in (self.context.definition(c) for c in callees(node)) if d is not None and d.is_class]
         if found:
             needed = dict.fromkeys(k for d in found for k in self.needs.of(d))

@@ -131,9 +131,10 @@ def _getter(function: Function, variable: str) -> ast.Call | None:
             isinstance(node, ast.Assign)
             and isinstance(node.value, ast.Call)
             and isinstance(node.value.func, ast.Attribute)
+            and ast.unparse(node.targets[0]) == variable
+            and node.value.func.attr in _GETTERS
         ):
-            if ast.unparse(node.targets[0]) == variable and node.value.func.attr in _GETTERS:
-                return node.value
+            return node.value
     return None
 
 

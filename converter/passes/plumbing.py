@@ -1,7 +1,7 @@
-"""Take the framework's plumbing out of a definition: logging, environment checks, cache switches, dispatch tables, gradient modes."""
+"""Take the framework's plumbing out of a definition: logging, checks, cache switches, dispatch, gradient modes."""
 
 import ast
-from typing import Any
+from typing import Any, ClassVar
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
@@ -83,7 +83,7 @@ class Plumbing(ast.NodeTransformer):
     def _is_own_function(self, call: ast.Call) -> bool:
         return isinstance(call.func, ast.Name) and call.func.id in getattr(call, "file", self).definitions
 
-    definitions: dict = {}
+    definitions: ClassVar[dict] = {}  # of nodes whose file is not known
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         target = node.targets[0]
@@ -139,9 +139,8 @@ class Plumbing(ast.NodeTransformer):
         node.keywords = [k for k in node.keywords if not self._is_steering(k)]
         if devices and short != "isinstance":
             node.args = [a for a, drop in zip(node.args, dropped, strict=True) if not drop]
-        if moved:
-            if not node.args and not node.keywords:
-                return node.func.value
+        if moved and not node.args and not node.keywords:
+            return node.func.value
         if short in tables.PLAIN_CALLS and len(node.args) >= tables.PLAIN_CALLS[short]:
             return copy_facts(ast.Call(node.args[0], node.args[tables.PLAIN_CALLS[short] :], []), node)
         if _is_record_call(node):

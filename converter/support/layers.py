@@ -65,7 +65,7 @@ DEBUG_CHECKS = os.environ.get("MAXCODE_DEBUG_CHECKS", "") not in ("", "0")
 
 
 class ConfigDtype:
-    """The dtype that a model computes in, by its configuration; an attribute of the instance, where set, comes first."""
+    """The dtype that a model computes in, by its configuration; an instance's attribute, where set, comes first."""
 
     def __get__(self, model: Any, owner: type | None = None) -> Any:
         return self if model is None else compute_dtype(model.config)

@@ -16,12 +16,12 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import flax
 import jax
-import jaxlib
 from flax import nnx
 
 from .cache import Cache, EncoderDecoderCache
@@ -101,7 +101,7 @@ def identify(model: nnx.Module, graph: Any) -> str:
             _ADDRESS.sub("", repr(config)),
             _ADDRESS.sub("", repr(graph)),
             jax.__version__,
-            jaxlib.__version__,
+            metadata.version("jaxlib"),
             flax.__version__,
             devices[0].platform,
             devices[0].device_kind,

@@ -11,7 +11,7 @@ out.logits, out["logits"], out[0], out.keys(), out.to_tuple()    # fields that a
 import dataclasses
 import inspect
 from collections.abc import Iterator
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, cast, dataclass_transform
 
 import jax
 
@@ -71,7 +71,8 @@ def output_record(cls: type[T]) -> type[T]:
     bases = () if issubclass(cls, _Record) else (_Record,)
     if bases:
         namespace = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
-        cls = type(cls.__name__, (*(base for base in cls.__bases__ if base is not object), *bases), namespace)
+        bases = (*(base for base in cls.__bases__ if base is not object), *bases)
+        cls = cast("type[T]", type(cls.__name__, bases, namespace))
     record = dataclasses.dataclass(eq=False)(cls)
     names = [field.name for field in dataclasses.fields(record)]
     return jax.tree_util.register_dataclass(record, data_fields=names, meta_fields=[])

@@ -5,8 +5,8 @@ Each function takes `(config, seq_len=None, layer_type=None)` and returns the in
 on the host with correct rounding and concrete under any transformation, so that they can be model constants.
 
 Sources of the formulas: linear (position interpolation, Chen et al., 2023), dynamic (NTK-aware scaling, 2023), yarn
-(Peng et al., 2023), longrope (Ding et al., 2024), banded (long wavelengths only, 2024), proportional (a rotated share of
-the head, zeros for the rest).
+(Peng et al., 2023), longrope (Ding et al., 2024), banded (long wavelengths only, 2024), proportional (a rotated share
+of the head, zeros for the rest).
 """
 
 import math
@@ -148,7 +148,7 @@ def banded_frequencies(config: Any, seq_len: int | None = None, layer_type: str 
 
 
 class RopeInitFunctions(dict[str, Callable[..., RopeParameters]]):
-    """Rope types by name; one without an entry is told by its parameters, as types are named after their first model."""
+    """Rope types by name; one without an entry is told by its parameters: types are named after their first model."""
 
     def __missing__(self, rope_type: str) -> Callable[..., RopeParameters]:
         def by_parameters(config: Any, seq_len: int | None = None, layer_type: str | None = None) -> RopeParameters:

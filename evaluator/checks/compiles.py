@@ -43,7 +43,7 @@ def prefill_compiles(context: Context, model) -> Counter[str]:
     """Compilations by function name while `generate` answers prompts of 1 to 100 tokens (or as far as positions go)."""
     case = context.oracle.get("cache").cases[0]
     generate = context.package.submodule("generate").generate
-    # Which token a decoder starts with is the user's to say where the configuration does not; any one compiles the same.
+    # Where the configuration names no token that a decoder starts with, any one compiles the same.
     has_decoder = "decoder_input_ids" in inspect.signature(type(model).__call__).parameters
     start = {"decoder_start_token_id": 0} if has_decoder else {}
     most = context.oracle.facts.get("max_positions") or 10**9

@@ -1,7 +1,8 @@
 """Run a PyTorch model from source with every expression recorded.
 
-An import hook compiles chosen modules with each loaded expression wrapped in a recording call. What comes out is, per source position, the
-kind, dtypes, shapes and constant value seen, and for calls the qualified name of what was really called (Python's dynamism resolved).
+An import hook compiles chosen modules with each loaded expression wrapped in a recording call. What comes out is, per
+source position, the kind, dtypes, shapes and constant value seen, and for calls the qualified name of what was really
+called (Python's dynamism resolved).
 """
 
 import ast
@@ -170,7 +171,7 @@ class _Wrap(ast.NodeTransformer):
         self.depth -= 1
         return node
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]  # same fields
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         depth, self.depth = self.depth, 0

@@ -116,11 +116,12 @@ def _in_training(model: torch.nn.Module, run: Any) -> None:
 def _tree(model: torch.nn.Module) -> dict[str, dict]:
     tree = {}
     for fqn, module in model.named_modules(remove_duplicate=False):
+        buffers = [n for n, b in module._buffers.items() if b is not None]
         tree[fqn] = {
             "class": _qualified(type(module)),
             "params": [n for n, p in module._parameters.items() if p is not None],
-            "buffers": [n for n, b in module._buffers.items() if b is not None and n not in module._non_persistent_buffers_set],
-            "constants": [n for n, b in module._buffers.items() if b is not None and n in module._non_persistent_buffers_set],
+            "buffers": [n for n in buffers if n not in module._non_persistent_buffers_set],
+            "constants": [n for n in buffers if n in module._non_persistent_buffers_set],
         }  # fmt: skip
     return tree
 

@@ -9,7 +9,8 @@ GROUPED = {
     "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
     "hidden_act": "silu", "num_hidden_layers": 3, "vocab_size": 128, "rms_norm_eps": 1e-06, "head_dim": None,
     "tie_word_embeddings": False,
-    "rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0},
 }  # fmt: skip
 
 

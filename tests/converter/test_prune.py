@@ -6,9 +6,51 @@ from maxcode.converter.library import support_library
 from maxcode.converter.prune import home, prune
 
 LIBRARY = {
-    "base": '"""Base."""\nimport math\nimport os\n\n\ndef low(x):\n    return math.sqrt(x)\n\n\ndef other(x):\n    return os.name\n',
-    "mid": '"""Mid."""\nfrom .base import low, other\n\n\n# About the limit.\nLIMIT = 3\n\n\ndef high(x):\n    return low(x) + LIMIT\n\n\ndef far(x):\n    return other(x)\n',
-    "table": '"""Table."""\nTABLE = {}\n\n\ndef register(name):\n    TABLE[name] = 1\n\n\nregister("a")\n\n\ndef look(x):\n    return TABLE[x]\n\n\ndef unused():\n    pass\n',
+    "base": '''"""Base."""
+import math
+import os
+
+
+def low(x):
+    return math.sqrt(x)
+
+
+def other(x):
+    return os.name
+''',
+    "mid": '''"""Mid."""
+from .base import low, other
+
+
+# About the limit.
+LIMIT = 3
+
+
+def high(x):
+    return low(x) + LIMIT
+
+
+def far(x):
+    return other(x)
+''',
+    "table": '''"""Table."""
+TABLE = {}
+
+
+def register(name):
+    TABLE[name] = 1
+
+
+register("a")
+
+
+def look(x):
+    return TABLE[x]
+
+
+def unused():
+    pass
+''',
     "again": '"""Again."""\nfrom .base import low\n',
 }
 

@@ -91,7 +91,8 @@ def project(tmp_path: Path) -> Project:
     folder = tmp_path / "pkg" / "sub"
     folder.mkdir(parents=True)
     for path, text in {
-        "pkg/__init__.py": "from .sub.model import Net", "pkg/sub/__init__.py": "", "pkg/sub/helper.py": "def aid(): pass",
+        "pkg/__init__.py": "from .sub.model import Net", "pkg/sub/__init__.py": "",
+        "pkg/sub/helper.py": "def aid(): pass",
         "pkg/sub/model.py": "from .helper import aid\nclass Net: pass", "pkg/loop.py": "from .loop import missing",
     }.items():  # fmt: skip
         (tmp_path / path).write_text(text)

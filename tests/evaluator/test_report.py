@@ -44,15 +44,20 @@ def realistic_record(layers: int = 24) -> dict:
         "target": "./model",
         "output": "/data/model",
         "checks": [
-            {"name": "standalone", "status": "pass", "value": None, "limit": None, "scale": "real weights", "detail": "no torch"},
-            {"name": "exact", "status": "pass", "value": 4.2e-15, "limit": 1e-10, "scale": "real weights", "detail": "2 cases, worst a"},
-            {"name": "float32", "status": "fail", "value": 3.1e-4, "limit": 1.2e-5, "scale": "real weights", "detail": "logits, seed 2"},
-            {"name": "performance", "status": "pass", "value": 0.93, "limit": 1.5, "scale": "real weights", "detail": "forward 0.93x"},
+            {"name": "standalone", "status": "pass", "value": None, "limit": None, "scale": "real weights",
+            "detail": "no torch"},
+            {"name": "exact", "status": "pass", "value": 4.2e-15, "limit": 1e-10, "scale": "real weights",
+            "detail": "2 cases, worst a"},
+            {"name": "float32", "status": "fail", "value": 3.1e-4, "limit": 1.2e-5, "scale": "real weights",
+            "detail": "logits, seed 2"},
+            {"name": "performance", "status": "pass", "value": 0.93, "limit": 1.5, "scale": "real weights",
+            "detail": "forward 0.93x"},
             {"name": "padding", "status": "n/a", "value": None, "limit": None, "scale": "", "detail": "takes no mask"},
             {"name": "tpu", "status": "not_run", "value": None, "limit": None, "scale": "", "detail": "needs --tpu"},
         ],
         "gaps": [
-            {"code": "CV101", "file": "model.py", "line": 12, "torch_name": "torch.cummax", "reason": "no rule", "hint": "add one",
+            {"code": "CV101", "file": "model.py", "line": 12, "torch_name": "torch.cummax", "reason": "no rule",
+            "hint": "add one",
              "source_lines": lines, "jax_file": "modeling.py", "jax_line": 30, "jax_lines": [[30, 'gap("CV101", …)']]},
         ],
         "traced": [],
@@ -61,12 +66,14 @@ def realistic_record(layers: int = 24) -> dict:
         "versions": {"maxcode": "0.1.0", "jax": "0.10.2"},
         "weights": {
             "rows": [
-                {"source": f"layers.{i}.q.weight", "target": f"layers.{i}.q.kernel", "layout": "o i -> i o", "shape": [64, 64], "dtype": "BF16"}
+                {"source": f"layers.{i}.q.weight", "target": f"layers.{i}.q.kernel", "layout": "o i -> i o",
+                "shape": [64, 64], "dtype": "BF16"}
                 for i in range(layers)
             ],
             "tied": [["head.weight", "embed.weight"]],
             "waived": [{"source": "rope.inv_freq", "reason": "recomputed"}],
-            "source_tensors": layers + 1, "source_bytes": 123_456_789, "written_bytes": 120_000_000, "changed": [], "unused": [],
+            "source_tensors": layers + 1, "source_bytes": 123_456_789, "written_bytes": 120_000_000, "changed": [],
+            "unused": [],
         },
         "evidence": {
             "layers": {
@@ -74,7 +81,8 @@ def realistic_record(layers: int = 24) -> dict:
                 "float32": {"limit": 1.2e-5, "modules": modules(2e-6)},
             },
             "logits": {"float32": report_charts.log_bins(errors) | {"limit": 1e-5}},
-            "divergence": {"fqn": "model.layers.3.mlp", "class": "MLP", "file": "model.py", "line": 77, "error": 3.1e-4},
+            "divergence": {"fqn": "model.layers.3.mlp", "class": "MLP", "file": "model.py", "line": 77,
+            "error": 3.1e-4},
             "faults": {"caught": 18, "seeded": 18, "missed": []},
         },
     }  # fmt: skip

@@ -352,7 +352,7 @@ def isin(elements, test_elements, *, assume_unique=False, invert=False):
 
 @helper
 def divide(x, divisor):
-    """x / divisor, correctly rounded. XLA turns a division by one number into a product with its reciprocal otherwise."""
+    """x / divisor, correctly rounded. XLA otherwise turns division by one number into a product with its reciprocal."""
     dtype = jnp.result_type(x, divisor, jnp.float32 if jnp.issubdtype(jnp.result_type(x), jnp.integer) else x)
     full = jnp.broadcast_to(jnp.asarray(divisor, dtype), jnp.shape(x))
     return jnp.asarray(x, dtype) / lax.optimization_barrier(full)
