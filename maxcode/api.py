@@ -150,7 +150,8 @@ def _gate(run: Run, package: Path, options: GateOptions, record: Record, progres
     status = decide(verdict.checks, merged["gaps"], merged["traced"])
     extra = {key: value for key, value in found.items() if key not in record}
     extra["versions"] = record["versions"] | found["versions"]
-    return {"checks": found["checks"], "status": status, "timings": found["timings"], **merged, **extra}
+    timings = {f"gate/{name}": seconds for name, seconds in found["timings"].items()}  # parts of the stage "gate"
+    return {"checks": found["checks"], "status": status, "timings": timings, **merged, **extra}
 
 
 def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:

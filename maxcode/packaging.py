@@ -83,7 +83,9 @@ def write_report(folder: Path, record: Record, run: Run | None) -> None:
     from maxcode.evaluator.verdict import Verdict
 
     folder.mkdir(parents=True, exist_ok=True)
-    verdict = Verdict.from_json({key: record[key] for key in Verdict.__dataclass_fields__ if key in record})
+    seconds = {name.removeprefix("gate/"): value for name, value in record["timings"].items() if "/" in name}
+    known = {key: record[key] for key in Verdict.__dataclass_fields__ if key in record}
+    verdict = Verdict.from_json(known | {"timings": seconds})
     text = json.dumps(record, indent=1, allow_nan=False)
     (folder / "report.json").write_text(text + "\n")
     (folder / "junit.xml").write_text(junit.to_xml(verdict))

@@ -35,7 +35,7 @@ def show_record(record: Record) -> None:
         console.print(_check_table(record["checks"]))
     for title in ("gaps", "traced", "assumptions"):
         _show_list(console, title, record[title])
-    spent = sum(value for key, value in record["timings"].items() if isinstance(value, int | float))
+    spent = sum(value for stage, value in record["timings"].items() if "/" not in stage)
     status = record["status"]
     headline = Text.assemble((status, _STATUS_STYLE.get(status, "bold yellow")), f" · {_MEANING[status]}")
     lines = [headline, Text(f"{record['target']} → {record['output']}") if record["output"] else Text(record["target"])]

@@ -58,7 +58,11 @@ def engine(monkeypatch):
         case = {"id": "a", "inputs": {}, "outputs": {"y": "y"}}
         (run.oracle / "float32.json").write_text(json.dumps({"cases": [case]}))
         save_file({"y": np.zeros(2, np.float32)}, run.oracle / "float32.safetensors")
-        return Verdict("verified", checks=(Check("exact", state.check, 1e-15, 1e-10, "small"),), timings={"exact": 1.5})
+        return Verdict(
+            "verified",
+            checks=(Check("exact", state.check, 1e-15, 1e-10, "small"),),
+            timings={"exact": 1.5, "weights": 0.25},
+        )
 
     stage("resolve", resolve)
     stage("materialise", lambda run, progress: run.source.mkdir())
@@ -85,7 +89,8 @@ def test_stages_run_in_order_and_the_package_is_complete(engine, tmp_path, hf_fo
     assert engine.calls == list(STAGES)
     assert record["status"] == "verified"
     assert record["checks"][0]["name"] == "exact"
-    assert {"exact", "gate", "convert", "facts"} <= set(record["timings"])
+    assert {"gate/exact", "gate", "convert", "facts", "weights"} <= set(record["timings"])
+    assert record["timings"]["weights"] != record["timings"]["gate/weights"] == 0.25
     folder = tmp_path / "My-Net"
     for name in ("my_net/modeling.py", "weights/model.safetensors", "config.json", "tokenizer.json", "LICENSE",
                  "README.md", "config.yml", "report/index.html", "report/report.json", "report/junit.xml",
@@ -94,6 +99,7 @@ def test_stages_run_in_order_and_the_package_is_complete(engine, tmp_path, hf_fo
     assert not (folder / "report" / "run").exists()
     assert not (folder / "model.safetensors").exists()
     assert json.loads((folder / "report" / "report.json").read_text()) == record
+    assert 'time="1.500"' in (folder / "report" / "junit.xml").read_text()
 
 
 def test_packages_pyproject_is_valid_and_names_no_torch(engine, tmp_path, hf_folder):

@@ -16,7 +16,7 @@ def test_verdict_table_names_every_check(capsys):
         "gaps": [
             {"code": "CV101", "file": "m.py", "line": n, "torch_name": "torch.x", "reason": "no rule"} for n in range(9)
         ],
-        "timings": {"gate": 61.0},
+        "timings": {"gate": 61.0, "gate/exact": 55.0},
     }
     render.show_record(record)
     shown = capsys.readouterr().out
