@@ -5,6 +5,7 @@ Each function is one command of the command line; `commands.py` only parses and 
 
 import dataclasses
 import json
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,11 +115,25 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
     record |= _places(conversion, request.options)
     record["versions"] |= _source_version(request.target)
     if request.weights:
-        progress.stage("weights")
-        record["weights"] = stages.convert_weights(run, request.options, progress)
+        record |= _weights(conversion, run, request.options, progress)
     if _gates(request) and not conversion.gaps:
         record |= _gate(run, run.package, request.gate_options, record, progress)
     return record
+
+
+def _weights(conversion: Any, run: Run, options: ConvertOptions, progress: Progress) -> Record:
+    """The weight ledger; where gaps leave the weights without a place, a check that says so."""
+    from maxcode.evaluator.verdict import Check
+
+    progress.stage("weights")
+    try:
+        return {"weights": stages.convert_weights(run, options, progress)}
+    except stages.WeightsError as error:
+        if not conversion.gaps:
+            raise
+        shutil.rmtree(run.package / "weights", ignore_errors=True)
+        (run.package / "weights.json").unlink(missing_ok=True)
+        return {"checks": [Check("weights", "not_run", detail=f"gaps: {error.found}").to_json()]}
 
 
 def _prepare(
@@ -158,7 +173,9 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
     """Run every check on a package again and renew its report."""
     package, marker = stages.find_package(folder)
     if not (package / "weights").is_dir():
-        raise MaxCodeError(str(package), "no weights in it", "a package with weights", "convert without --no-weights")
+        gaps = packaging.read_report(package).get("gaps")
+        do = f"its {len(gaps)} gaps come first, see the report" if gaps else "convert without --no-weights"
+        raise MaxCodeError(str(package), "no weights in it", "a package with weights", do)
     target = Target(**marker["request"])
     progress.plan("resolve", "source", "gate", "report")
     with tempfile.TemporaryDirectory(prefix="maxcode-gate-") as place:

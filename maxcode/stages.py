@@ -79,6 +79,10 @@ class GateOptions:
     faults: bool = False  # also seed faults into copies of the package, all of which must be caught
 
 
+class WeightsError(MaxCodeError):
+    """The package has no place for the weights: it cannot be built, or tensors and arrays do not match."""
+
+
 def locate(target: Target, progress: Progress, *, with_weights: bool) -> Target:
     """Stage 1a: a hub id becomes the folder of its snapshot; then everything that files can tell is checked.
 
@@ -148,7 +152,7 @@ def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> di
     """Stage 5: weights.json and weights/ beside the package; returns the two-sided ledger as JSON.
 
     Raises:
-      MaxCodeError: tensors that no rule places, leaves that nothing fills, or damaged files; all of them are listed.
+      WeightsError: tensors that no rule places, leaves that nothing fills, or damaged files; all of them are listed.
     """
     from maxcode.checkpoint_convert import convert as checkpoint
     from maxcode.converter.support.tensor_files import CheckpointError
@@ -160,9 +164,8 @@ def convert_weights(run: Run, options: ConvertOptions, progress: Progress) -> di
         weight_map = _map_weights(run.source, folder, leaves)
         _, report = checkpoint.convert_weights(folder, weight_map, run.package, progress=progress.item)
     except CheckpointError as error:
-        raise MaxCodeError(
-            "weights", str(error), "every tensor placed once", "add a module rule, or report this"
-        ) from error
+        do = "add a module rule, or report this"
+        raise WeightsError("weights", str(error), "every tensor placed once", do) from error
     rows = json.loads((run.package / "weights.json").read_text())["rows"]
     return report.to_json() | {"rows": rows}
 
@@ -179,10 +182,17 @@ def _map_weights(source: Path, stored_in: Path, leaves: list[dict[str, Any]]) ->
 
 
 def leaf_table(run: Run, package: Path, name: str, config: Path, progress: Progress) -> list[dict[str, Any]]:
-    """Name, shape and dtype of every array of the package at `config`, listed in a process without torch."""
+    """Name, shape and dtype of every array of the package at `config`, listed in a process without torch.
+
+    Raises:
+      WeightsError: a gap in a constructor keeps the model from being built.
+    """
     command = python_module("maxcode.leaf_table", package, name, config)
     text = _in_run(run, progress, "weights", command, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
-    return json.loads(text.strip().splitlines()[-1])
+    answer = json.loads(text.strip().splitlines()[-1])
+    if isinstance(answer, dict):
+        raise WeightsError("weights", f"the model cannot be built ({answer['gap']})", "a model without gaps")
+    return answer
 
 
 def _weight_rules(module: str) -> Any:

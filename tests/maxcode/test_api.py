@@ -137,6 +137,20 @@ def test_status_follows_from_what_was_shown(
     assert (tmp_path / "net" / "net" / "modeling.py").exists()
 
 
+def test_a_gap_that_keeps_the_model_from_being_built_is_no_error(engine, tmp_path, hf_folder):
+    engine.fail_in, engine.error = "convert_weights", stages.WeightsError("weights", "CV103: no rule")
+    with pytest.raises(MaxCodeError, match="CV103"):  # without gaps in the list it is one
+        convert(tmp_path / "net", hf_folder)
+    engine.gaps = [GAP]
+    record = convert(tmp_path / "net", hf_folder)
+    assert record["status"] == "gaps"
+    assert [(check["name"], check["status"]) for check in record["checks"]] == [("weights", "not_run")]
+    assert "CV103" in record["checks"][0]["detail"]
+    assert not (tmp_path / "net" / "weights").exists()
+    with pytest.raises(MaxCodeError, match="Its 1 gaps come first"):
+        api.gate(tmp_path / "net", stages.GateOptions(), Progress(quiet=True))
+
+
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
 def test_failure_in_any_stage_keeps_the_earlier_output(engine, tmp_path, hf_folder, stage, error):
