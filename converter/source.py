@@ -1,11 +1,14 @@
 """Source files: their definitions, imports, comments, and what each name in them stands for."""
 
 import ast
+import importlib.util
 import io
 import tokenize
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+FRAMEWORKS = ("transformers",)  # packages whose code may be part of a model that lies elsewhere
 
 
 @dataclass(frozen=True)
@@ -133,12 +136,19 @@ class Project:
     def _locate(self, module: str) -> Path | None:
         if module in self.known_paths:
             return Path(self.known_paths[module])
-        for root in self.roots:
+        for root in (*self.roots, *_installed(module)):
             base = root.joinpath(*module.split("."))
             for candidate in (base.with_suffix(".py"), base / "__init__.py"):
                 if candidate.is_file():
                     return candidate
         return None
+
+
+def _installed(module: str) -> list[Path]:
+    """Where the framework lies that models outside of it import records and helpers from; nothing is imported."""
+    top = module.partition(".")[0]
+    spec = importlib.util.find_spec(top) if top in FRAMEWORKS else None
+    return [Path(spec.origin).resolve().parents[1]] if spec and spec.origin else []
 
 
 def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:

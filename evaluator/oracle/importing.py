@@ -24,8 +24,12 @@ def config_of(target: Target) -> Any:
     """The configuration object with eager attention and experts everywhere, or None for plain modules."""
     if target["config"] is None or target["config_class"] is None:
         return None
-    config = _lookup(target, target["config_module"], target["config_class"]).from_dict(dict(target["config"]))
-    return make_eager(config)
+    return make_eager(config_class(target).from_dict(dict(target["config"])))
+
+
+def config_class(target: Target) -> type:
+    """The configuration class of a resolved target that has one."""
+    return _lookup(target, target["config_module"], target["config_class"])
 
 
 def make_eager(config: Any) -> Any:
@@ -110,10 +114,8 @@ def file_module_name(path: Path) -> str:
 def _lookup(target: Target, module_name: str, class_name: str) -> Any:
     if target["kind"] == "module" and target["path"]:
         module = source_module(target)
-    elif target["trust_remote_code"] and target["path"] and (Path(target["path"]) / f"{module_name}.py").is_file():
-        from transformers.dynamic_module_utils import get_class_from_dynamic_module
-
-        return get_class_from_dynamic_module(f"{module_name}.{class_name}", target["path"])
+    elif target["trust_remote_code"] and module_name.startswith("transformers_modules."):
+        module = _import_remote(module_name, target["path"])
     else:
         module = _import(module_name)
     found = getattr(module, class_name, None)
@@ -124,6 +126,15 @@ def _lookup(target: Target, module_name: str, class_name: str) -> Any:
             "correct the class name",
         )  # fmt: skip
     return found
+
+
+def _import_remote(name: str, folder: str) -> ModuleType:
+    """A module of the checkpoint's own code, by the ordinary import, so that an instrumenting finder sees it."""
+    from transformers.dynamic_module_utils import get_cached_module_file
+
+    get_cached_module_file(folder, f"{name.rpartition('.')[2]}.py")  # where transformers keeps copies, on sys.path
+    importlib.invalidate_caches()
+    return _import(name)
 
 
 def _import(name: str) -> ModuleType:

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import importlib
 import inspect
 import json
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from maxcode.evaluator.oracle import importing
 from maxcode.evaluator.oracle.instrument import InstrumentingFinder, Recorder, _qualified, kind_of
 
 _CONVERTED_PARTS = ("transformers.models.", "transformers.pytorch_utils", "transformers.modeling_layers")
@@ -159,7 +159,7 @@ def _file(cls: type) -> str | None:
 def _config_file(model: torch.nn.Module, target: dict) -> str | None:
     if not target.get("config_class"):
         return None
-    return _file(getattr(importlib.import_module(target["config_module"]), target["config_class"]))
+    return _file(importing.config_class(target))
 
 
 def _config_dict(model: torch.nn.Module) -> dict | None:

@@ -235,10 +235,7 @@ def _remote(target: Target, folder: Path, remote: dict[str, str]) -> Target:
         raise OracleError(str(folder), f"auto_map {sorted(remote)}", "a model class in it", "name the class")
     cls = get_class_from_dynamic_module(remote[wanted], str(folder))
     config_class = get_class_from_dynamic_module(remote["AutoConfig"], str(folder))
-    target = _with_config(target, cls, config_class.from_pretrained(str(folder), local_files_only=True))
-    modules = (remote[wanted], remote["AutoConfig"])
-    target["module"], target["config_module"] = (name.rpartition("--")[2].rpartition(".")[0] for name in modules)
-    return target
+    return _with_config(target, cls, config_class.from_pretrained(str(folder), local_files_only=True))
 
 
 def _with_config(target: Target, cls: type, config: Any) -> Target:

@@ -109,3 +109,9 @@ def test_lookup_of_what_is_not_there_is_none(project: Project):
     assert project.lookup("pkg.sub.model.Other") is None
     assert project.lookup("elsewhere.Net") is None
     assert project.lookup("pkg.loop.missing") is None
+
+
+def test_framework_modules_are_found_from_models_outside_of_it(project: Project):
+    file, node = project.lookup("transformers.modeling_outputs.CausalLMOutput")
+    assert (file.module, node.name) == ("transformers.modeling_outputs", "CausalLMOutput")
+    assert project.lookup("torch.nn.Linear") is None
