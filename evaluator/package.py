@@ -20,6 +20,7 @@ import numpy as np
 from flax import nnx
 
 from maxcode.evaluator.ledger import Row, fitted
+from maxcode.evaluator.machine import room_for_weights
 
 CACHES = frozenset({"cache", "past_key_values", "cache_params"})  # outputs that are state, not a result
 
@@ -41,6 +42,10 @@ def find_package(folder: str | Path) -> Path:
     raise PackageError(
         f"{folder}: no package (a folder with __init__.py, config.py, modeling.py) there or two levels below"
     )
+
+
+class DoesNotFit(Exception):  # noqa: N818 (no fault of the package)
+    """The model's weights are larger than what memory is left."""
 
 
 class Package:
@@ -102,8 +107,28 @@ class Package:
         return self._models[key]
 
     def fresh(self, **overrides: Any) -> nnx.Module:
-        """A model of its own, for a check that changes it."""
+        """A model of its own, for a check that changes it. Raises DoesNotFit."""
+        size, room = self.size(**overrides), room_for_weights()
+        if size > room:
+            raise DoesNotFit(f"{size / 2**30:.1f} GiB of weights, {room / 2**30:.1f} GiB of memory left for them")
         return self.module.Model.from_pretrained(str(self.source), **overrides)
+
+    def delivered(self, **overrides: Any) -> nnx.Module | None:
+        """The model with the weights that lie beside the package, as its users load them; None where none do.
+
+        None too for a source of another size than the one that was converted.
+        """
+        if not (self.root / "weights").is_dir() or (self.source / "weights.json").exists():
+            return None
+        self._models.clear()
+        return self.module.Model.from_pretrained(str(self.root), **overrides)
+
+    def size(self, **overrides: Any) -> int:
+        """Bytes of the weights of the model that `build` would give; 0 where no model without memory can be built."""
+        if not hasattr(self.module.Model, "abstract"):
+            return 0
+        shapes = jax.tree.leaves(nnx.state(self.module.Model.abstract(self.config(**overrides)), nnx.Param))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
 
     def config(self, **overrides: Any) -> Any:
         return self.module.Config.from_json(self.source / "config.json", **overrides)

@@ -19,15 +19,24 @@ SHOWN = 5
 
 @check("weights", group="plain", cheap=True)
 def weights(context: Context) -> Check:
-    """Every source tensor used once or waived, every JAX leaf filled once, JAX -> HF byte-identical."""
+    """Every source tensor used once or waived, every JAX leaf filled once, JAX -> HF byte-identical.
+
+    The bytes are compared twice: as loaded from the source's files, and from the package's own `weights/`.
+    """
     weight_map = context.package.weight_map()
     source = TensorFolder(context.source)
     rows = Row.all(weight_map)
-    model = context.package.build(**storage_overrides(context, source))
+    overrides = storage_overrides(context, source)
+    model = context.package.build(**overrides)
     faults = [*_names(weight_map, rows, source), *_leaves(rows, model), *_bytes(rows, model, source)]
+    del model  # one model in memory at a time
+    own = context.package.delivered(**overrides)
+    if own is not None:
+        faults += [f"weights/: {fault}" for fault in _bytes(rows, own, source)]
     context.save_evidence("weights", {"rows": weight_map["rows"], "faults": faults})
     shown = "; ".join(faults[:SHOWN]) + (f"; {len(faults) - SHOWN} more" if len(faults) > SHOWN else "")
     detail = shown or f"{len(rows)} leaves of {len(source.names())} tensors, {_size(source):,} bytes identical"
+    detail += "" if shown or own is None else ", in weights/ too"
     return Check.of("weights", len(faults), 0, detail)
 
 

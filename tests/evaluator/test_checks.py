@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 
@@ -103,6 +104,21 @@ def test_wrong_bytes_are_named(tiny_run, faulty, tmp_path):
     found = run_checks(tiny_run, package, "weights", tmp_path)["weights"]
     assert found["status"] == "fail"
     assert "bytes differ" in found["detail"]
+
+
+def test_the_packages_own_weights_are_compared_too(tiny_run, tmp_path):
+    package = tmp_path / "package"
+    shutil.copytree(tiny_run / "package", package)
+    (package / "weights").mkdir()
+    shutil.copy(tiny_run / "source" / "config.json", package)
+    tensors = load_file(tiny_run / "source" / "model.safetensors")
+    for change, status in ((0.0, "pass"), (1e-6, "fail")):
+        name = next(name for name in sorted(tensors) if name.endswith("o_proj.weight"))
+        tensors[name][0, 0] *= 1 + change
+        save_file(tensors, package / "weights" / "model.safetensors")
+        found = run_checks(tiny_run, package, "weights", tmp_path)["weights"]
+        assert found["status"] == status, found
+        assert ("in weights/ too" if status == "pass" else f"weights/: {name}") in found["detail"]
 
 
 def test_an_exception_is_one_failed_check_with_its_line(tiny_run, faulty, tmp_path):
