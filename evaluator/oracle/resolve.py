@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from maxcode.evaluator.oracle import derive, importing, stored, tiny
@@ -43,7 +44,7 @@ def _transformers(target: Target) -> Target:
     if target["config"] is not None:
         return _settled(target, config_class.from_dict(dict(target["config"])), changes)
     if target.get("full_size"):
-        return _settled(target, config_class(), changes)
+        return _room_for(_settled(target, config_class(), changes))
     return _first_running(target, tiny.candidates(config_class), changes)
 
 
@@ -62,6 +63,16 @@ def derive_small(target: Target) -> Target:
     kept = {"kind": "transformers", "path": target["path"] if target["trust_remote_code"] else None, "gguf_file": None}
     small = target | kept | {"weights": "noise", "inputs": None, "overrides": None, "revision": None}
     return _first_running(small, tiny.shrunk_like(config), {})
+
+
+def _room_for(target: Target) -> Target:
+    """The target, where this machine can hold two copies: noise for random weights is told by a second construction."""
+    count, free = parameter_count(target), psutil.virtual_memory().available
+    if (needed := 2 * 4 * count) > free:
+        found = f"{count:,} parameters, {needed / 1e9:.0f} GB to build twice in float32, with {free / 1e9:.0f} GB free"
+        do = "leave --full-size out (the tiny size takes the same branches), or give smaller sizes with --set"
+        raise OracleError(f"{target['text']} --full-size", found, "a size that fits into memory", do)
+    return target
 
 
 def _first_running(target: Target, configs: Iterable[Any], changes: dict[str, Any]) -> Target:

@@ -1,6 +1,7 @@
 """The derived tiny size of an architecture (design §1): two periods of the layer pattern plus one layer."""
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -12,13 +13,20 @@ _GENERIC = {"chunk_size_feed_forward", "transformers_version", "id2label", "labe
 
 
 def candidates(config_class: type) -> Iterator[Any]:
-    """Configurations from the most to the least distinct; the caller takes the first that builds and runs."""
+    """Configurations from the most to the least distinct; the caller takes the first that builds and runs.
+
+    The last ones name a padding token where the class has none: some heads do not run a batch without one.
+    """
     default = config_class()
-    for sizes in TRIES:
+    padded = [False, True] if getattr(default, "pad_token_id", 0) is None else [False]
+    for pad, sizes in itertools.product(padded, TRIES):
         try:
-            yield _shrunk(config_class, default, sizes)
+            config = _shrunk(config_class, default, sizes)
         except Exception:  # configurations check themselves; this size does not fit this one
             continue
+        if pad:
+            config.pad_token_id = 0
+        yield config
 
 
 def shrunk_like(default: Any) -> Iterator[Any]:

@@ -4,7 +4,9 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -48,6 +50,21 @@ def test_set_and_class(tmp_path):
     assert run(tmp_path, "resolve", transformers_target("t5:T5EncoderModel"), "--set", "num_layers=2") == 0
     target = json.loads((tmp_path / "run/target.json").read_text())
     assert (target["class_name"], target["config"]["num_layers"]) == ("T5EncoderModel", 2)
+
+
+def test_heads_that_need_a_padding_token_get_one(tmp_path):
+    assert run(tmp_path, "resolve", transformers_target("llama:LlamaForSequenceClassification")) == 0
+    assert json.loads((tmp_path / "run/target.json").read_text())["config"]["pad_token_id"] == 0
+
+
+@pytest.mark.parametrize(("free", "status"), [(1 << 20, 2), (1 << 40, 0)])
+def test_full_size_must_fit_into_memory(tmp_path, capfd, monkeypatch, free, status):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    sets = ["--set", "num_hidden_layers=1", "--set", "hidden_size=64", "--set", "vocab_size=128"]
+    assert run(tmp_path, "resolve", transformers_target("llama"), "--full-size", *sets) == status
+    if status:
+        assert "GB free" in (error := refusal(capfd))["found"]
+        assert "leave --full-size out" in error["do"]
 
 
 def test_derived_small_keeps_branches(resolved):
