@@ -30,12 +30,27 @@ def write(folder: Path, options: ConvertOptions, target: dict[str, Any], record:
         "status": record["status"],
         "version": __version__,
         "dependencies": dependencies(),
-        "has_generate": (folder / options.package_name / "generate.py").is_file(),
+        "has_generate": all((folder / f).is_file() for f in (f"{options.package_name}/generate.py", "tokenizer.json")),
         "has_weights": (folder / "weights").is_dir(),
+        "call": example_call(target),
     }
     for name in ("pyproject.toml", "README.md"):
         (folder / name).write_text(_render(name, values))
     (folder / "config.yml").write_text(config_yml(options, target))
+
+
+def example_call(target: dict[str, Any]) -> str:
+    """A call of the model with inputs of the shapes that it was tried with; "" where they are not plain arrays."""
+    given = target.get("inputs")
+    items = list(given.items()) if isinstance(given, dict) else [("", spec) for spec in given or []]
+    arguments = []
+    for name, spec in items:
+        if not isinstance(spec, dict) or "shape" not in spec:
+            return ""
+        maker = "ones" if spec.get("kind") == "mask" else "zeros"
+        dtype = str(spec.get("dtype", "float32")).replace("64", "32")  # what JAX has by default
+        arguments.append(f"{name}{'=' if name else ''}jnp.{maker}({tuple(spec['shape'])}, {json.dumps(dtype)})")
+    return f"outputs = model({', '.join(arguments)})" if arguments else ""
 
 
 def dependencies() -> list[str]:

@@ -43,7 +43,24 @@ def show_record(record: Record) -> None:
         lines.append(Text(f"report: {record['output']}/report/index.html", style="dim"))
     if spent:
         lines.append(Text(f"{clock(spent)}", style="dim"))
+    if record["output"] and (following := _next_step(status, Path(record["output"]))):
+        lines.append(Text(f"next: {following}"))
     console.print(Panel(Text("\n").join(lines), border_style=_STATUS_STYLE.get(status, "yellow"), expand=False))
+
+
+def _next_step(status: str, output: Path) -> str:
+    """What a reader of this verdict can do now; "" where the output is no package."""
+    if not (output / "config.yml").is_file():
+        return ""
+    if status == "verified":
+        return f"how to use it stands in {output}/README.md"
+    if status == "failed":
+        return f"the report names the first tensor that differs; after a change: maxcode gate {output}"
+    if status == "gaps":
+        return "give each gap a rule (CONTRIBUTING.md says where) or change the source, then convert again"
+    if status == "not_shown":
+        return f"maxcode gate {output}" if (output / "weights").is_dir() else "convert with weights, to have it checked"
+    return ""
 
 
 def _console() -> Console:

@@ -31,6 +31,26 @@ def test_every_status_has_words(status, capsys):
     assert status in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("status", "weights", "following"),
+    [
+        ("verified", True, "README.md"),
+        ("failed", True, "maxcode gate {}"),
+        ("gaps", True, "CONTRIBUTING.md"),
+        ("not_shown", True, "maxcode gate {}"),
+        ("not_shown", False, "convert with weights"),
+    ],
+)
+def test_a_verdict_says_what_to_do_next(status, weights, following, capsys, tmp_path):
+    (tmp_path / "config.yml").write_text("")
+    if weights:
+        (tmp_path / "weights").mkdir()
+    render.show_record(empty_record(status, "t", str(tmp_path)))
+    shown = capsys.readouterr().out
+    assert "next: " in shown
+    assert following.format(tmp_path) in shown
+
+
 def test_markup_in_texts_is_not_interpreted(capsys):
     check = {"name": "a", "status": "fail", "value": 1.0, "limit": 0.5, "scale": "", "detail": "[/nope] broken"}
     record = empty_record("gaps", "[bold]t[/bold]") | {"gaps": ["x[red]y"], "checks": [check]}
