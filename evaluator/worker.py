@@ -138,6 +138,7 @@ def make_context(options: argparse.Namespace):
 def run_check(name: str, context: Any) -> Check:
     """One check, its exceptions turned into a result."""
     from maxcode.evaluator.checks.registry import NotApplicable, NotRun, entry_of
+    from maxcode.evaluator.package import DoesNotFit
 
     try:
         variant = name.partition(":")[2]
@@ -145,7 +146,7 @@ def run_check(name: str, context: Any) -> Check:
         return function(context, variant) if variant else function(context)
     except NotApplicable as reason:
         return Check(name, "n/a", detail=str(reason))
-    except NotRun as reason:
+    except (NotRun, DoesNotFit) as reason:
         return Check(name, "not_run", detail=str(reason))
     except Exception as error:  # isolation: one broken check must not hide the others
         return failure(name, error, context.package.path)

@@ -27,7 +27,7 @@ from .tensor_files import (
 )
 from .weight_map import Row, WeightMap, any_number, resize_row
 
-__all__ = ["Leaf", "leaves", "load_pretrained", "save_pretrained"]
+__all__ = ["Leaf", "Weights", "leaves", "load_pretrained", "save_pretrained"]
 
 MAP = "weights.json"
 WEIGHTS = "weights"
@@ -59,13 +59,38 @@ def load_pretrained(cls: type, folder: str | Path, *, mesh: Any = None, **overri
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: no config.json; expected a converted package's root or a Hugging Face folder")
     model = cls.abstract(_config_class(cls).from_json(folder / "config.json", **overrides))
-    wanted = leaves(model)
-    reader = _OwnWeights(folder / WEIGHTS) if (folder / WEIGHTS).is_dir() else _SourceWeights(folder)
-    reader.check(wanted)
-    for variable, parts in _by_variable(wanted.values()):
-        variable.set_value(_place(variable, parts, reader.read, mesh))
+    Weights(model, folder, mesh=mesh).fill()
     _refuse_unfilled(model)
     return model
+
+
+class Weights:
+    """The weights of an abstract model, which can be filled in and taken out again part by part.
+
+    A model that is larger than memory runs with one layer filled at a time. `folder` and `mesh` as in
+    `load_pretrained`, and so are the errors.
+    """
+
+    def __init__(self, model: nnx.Module, folder: str | Path, *, mesh: Any = None):
+        wanted, folder, self.mesh = leaves(model), Path(folder), mesh
+        self.reader = _OwnWeights(folder / WEIGHTS) if (folder / WEIGHTS).is_dir() else _SourceWeights(folder)
+        self.reader.check(wanted)
+        self.parts = {id(variable): (variable, parts) for variable, parts in _by_variable(wanted.values())}
+        self.shapes = {key: variable.get_value() for key, (variable, _) in self.parts.items()}
+
+    def fill(self, variables: Iterable[nnx.Variable] | None = None) -> None:
+        """Read the weights of these variables (all of them by default); other variables are left alone."""
+        keys = self.parts.keys() if variables is None else map(id, variables)
+        for key in keys:
+            if key in self.parts:
+                variable, parts = self.parts[key]
+                variable.set_value(_place(variable, parts, self.reader.read, self.mesh))
+
+    def empty(self, variables: Iterable[nnx.Variable]) -> None:
+        """Give back the memory of these variables' weights."""
+        for key in map(id, variables):
+            if key in self.parts:
+                self.parts[key][0].set_value(self.shapes[key])
 
 
 def save_pretrained(

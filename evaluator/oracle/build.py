@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from maxcode.evaluator.oracle import derive, importing, weights
+from maxcode.evaluator.machine import room_for_weights
+from maxcode.evaluator.oracle import derive, importing, streaming, weights
 from maxcode.evaluator.oracle.errors import OracleError
 from maxcode.evaluator.oracle.flatten import bind
 from maxcode.evaluator.oracle.inputs import cast, make_inputs, make_value
@@ -46,8 +47,10 @@ def build(
     return model, build_inputs(target, model, dtype, seed)
 
 
-def build_model(target: Target, dtype: str = "float32", source_dir: str | Path | None = None) -> nn.Module:
-    """The model alone; see `build`."""
+def build_model(
+    target: Target, dtype: str = "float32", source_dir: str | Path | None = None, *, room: int | None = None
+) -> nn.Module:
+    """The model alone; see `build`. With more than `room` bytes of weights (default: what fits) layers stream."""
     if source_dir is None and target["weights"] != "stored":
         model = construct(target)
         if target["weights"] == "noise":
@@ -57,10 +60,20 @@ def build_model(target: Target, dtype: str = "float32", source_dir: str | Path |
         state = model.state_dict()
     else:
         state = weights.read_state(target, source_dir)
-    _check_memory(target, state, dtype)
+    if size_in(state, dtype) > (room_for_weights() if room is None else room):
+        with streaming.without_storage():
+            model = construct(target, dtype=dtype, filled=False)
+        weights.require_names(model, state, source_dir)
+        return streaming.stream(model, state)
     model = construct(target, dtype=dtype, filled=False)
     weights.load_into(model, state, source_dir)
     return model
+
+
+def size_in(state: dict[str, Any], dtype: str) -> int:
+    """Bytes of the tensors of a state dict in a dtype; tied ones count once."""
+    tensors = {(t.data_ptr(), t.shape): t for t in state.values() if torch.is_tensor(t)}
+    return sum(t.numel() for t in tensors.values()) * DTYPES[dtype].itemsize
 
 
 def construct(target: Target, seed: int | None = None, dtype: str = "float32", *, filled: bool = True) -> nn.Module:
@@ -101,25 +114,6 @@ class _Undrawn(TorchFunctionMode):
 
 
 _FILLS = {torch.Tensor.normal_, torch.Tensor.uniform_, nn.init.trunc_normal_, nn.init.normal_, nn.init.kaiming_uniform_}
-
-
-def _check_memory(target: Target, state: dict[str, Any], dtype: str) -> None:
-    """Refuses a model that cannot fit, before the kernel ends the process without a word."""
-    need = sum(t.numel() for t in state.values() if torch.is_tensor(t)) * DTYPES[dtype].itemsize
-    free = _available_memory()
-    if free is not None and need > free:
-        found = f"{need / 2**30:.1f} GiB of {dtype} weights, {free / 2**30:.1f} GiB of free memory"
-        raise OracleError(
-            target["text"], found, "weights that fit", "use a machine with more memory or a smaller model"
-        )
-
-
-def _available_memory() -> int | None:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
 
 
 @contextlib.contextmanager

@@ -63,6 +63,22 @@ def load_into(model: nn.Module, state: dict[str, Tensor], where: Any = None) -> 
         ) from error
 
 
+def require_names(model: nn.Module, state: dict[str, Tensor], where: Any = None) -> None:
+    """As `load_into`, of a model without storage: the same names and shapes, or an OracleError that lists them."""
+    own = model.state_dict()
+    wrong = [f"missing {name}" for name in own.keys() - state.keys()]
+    wrong += [f"unexpected {name}" for name in state.keys() - own.keys()]
+    wrong += [
+        f"{name} is {list(state[name].shape)}, expected {list(own[name].shape)}"
+        for name in own.keys() & state.keys()
+        if torch.is_tensor(own[name]) and own[name].shape != state[name].shape
+    ]
+    if wrong:
+        expected = f"the {len(own)} tensors of {type(model).__name__}"
+        do = "check that weights and configuration agree"
+        raise OracleError(str(where or "weights"), "; ".join(sorted(wrong)), expected, do)
+
+
 def tensor_table(model: nn.Module) -> dict[str, dict[str, Any]]:
     """Rows of tensors.json: every persistent tensor by fqn, tied ones pointing at the first name of their storage."""
     buffers = persistent_buffers(model)
