@@ -67,7 +67,13 @@ Inputs = Annotated[
 Revision = Annotated[str | None, typer.Option("--revision", help="branch, tag or commit of a hub target")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="run the repository's own model code")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="load .bin weights (weights-only)")]
-GapChoice = Annotated[OnGap, typer.Option("--on-gap", help="what to do with a part that no rule converts")]
+GapChoice = Annotated[
+    OnGap,
+    typer.Option(
+        "--on-gap",
+        help="a part that no rule converts: fail lists it and ends with 3; trace and agent are not in this release",
+    ),
+]
 Compute = Annotated[DType, typer.Option("--dtype", help="compute dtype")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of random weights and inputs")]
 Tpu = Annotated[bool, typer.Option("--tpu", help="also compile for real TPU topologies")]
@@ -123,7 +129,10 @@ def plan(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """Say what would be converted and what has no rule; writes nothing."""
+    """Say what would be converted; write nothing.
+
+    Exit status 3 when something has no rule.
+    """
     from maxcode import api, render
     from maxcode.targets import default_output
 
@@ -168,7 +177,10 @@ def convert(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """Convert a model and its weights, and check the result against PyTorch."""
+    """Convert a model and check it against PyTorch.
+
+    The output folder holds a JAX package, its weights and a report; its README.md says how to use it.
+    """
     from maxcode import api
     from maxcode.targets import default_output
 
@@ -210,7 +222,10 @@ def gate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """Check a package again and renew its report."""
+    """Check a package again, renew its report.
+
+    The source has to be where it was.
+    """
     from maxcode import api
 
     options = api.GateOptions(tpu=tpu, no_sandbox=unsafe_no_sandbox, seed=seed)
@@ -276,7 +291,10 @@ def to_hf(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> int:
-    """Write a package's weights back as Hugging Face safetensors, byte for byte."""
+    """Write the weights as Hugging Face safetensors.
+
+    Byte for byte those that the package was converted from.
+    """
     from maxcode import api
 
     return execute(
@@ -288,7 +306,10 @@ def to_hf(
 
 @app.command()
 def doctor(as_json: AsJson = False, quiet: Quiet = False) -> int:
-    """Look at this machine: versions, devices, disk, sandbox, caches; say what to do."""
+    """Look at this machine and say what to do.
+
+    Versions, devices, disk, sandbox and caches.
+    """
     from maxcode import doctor as examination
 
     return execute(lambda progress: _finish(examination.examine(progress)), as_json=as_json, quiet=quiet)
