@@ -90,9 +90,9 @@ class CallGraph:
             and isinstance(call.func.value, ast.Name)
             and call.func.value.id == "self"
         ):
-            names = self.context.facts.get("attribute_classes", {}).get(owner.qualified, {}).get(call.func.attr, ())
-            if names:
-                return self.method(names[0], "forward")
+            classes = self.context.child_classes(owner.qualified).get(call.func.attr, ())
+            if len(classes) == 1:
+                return self.method(next(iter(classes)), "forward")
             return self.method(owner.qualified, call.func.attr)
         names = seen(call.func).get("names", ())
         return self._named(names[0]) if names else None

@@ -77,6 +77,7 @@ class Context:
     records: dict[str, tuple[SourceFile, ast.ClassDef]] = field(default_factory=dict)  # output record classes used
     external: dict[str, str] = field(default_factory=dict)  # local name -> import statement kept from the source
     config_classes: frozenset[str] = frozenset()  # classes that the package's config.py defines
+    _children: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # class -> attribute -> classes
 
     @property
     def is_plain(self) -> bool:
@@ -107,6 +108,16 @@ class Context:
     def class_facts(self, qualified: str) -> dict:
         """Attribute kinds of the instances of a class, by the instrumented run; empty when none was built."""
         return self.facts.get("classes", {}).get(qualified, {}).get("attributes", {})
+
+    def child_classes(self, qualified: str) -> dict[str, set[str]]:
+        """Classes of the modules that instances of a class hold, by attribute, as the run built them."""
+        if not self._children:
+            tree = self.facts.get("tree", {})
+            for fqn, row in tree.items():
+                owner, _, attr = fqn.rpartition(".")
+                if fqn and owner in tree:
+                    self._children.setdefault(tree[owner]["class"], {}).setdefault(attr, set()).add(row["class"])
+        return self._children.get(qualified, {})
 
 
 def path_of(node: ast.AST) -> str:

@@ -1,14 +1,20 @@
 """Kinds of expressions: as the instrumented run saw them, else inferred from names, annotations and operations."""
 
 import ast
+from functools import cache
 
+from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition, kinds
 
 _TENSOR_ANNOTATIONS = ("Tensor", "LongTensor", "FloatTensor", "BoolTensor", "IntTensor", "ByteTensor", "Parameter")
 _SCALAR_ANNOTATIONS = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
 TENSOR = frozenset({"tensor"})
 _TENSORS = frozenset({"tensor", "param"})
-_TUPLE_METHODS = frozenset({"size", "shape"})
+_NONE = frozenset({"none"})
+_TENSOR_PREFIX = "torch.Tensor."
+_PLAIN = (str, bytes, list, tuple, dict, set, int, float, complex)
+_SEVERAL = ("LSTM", "GRU", "RNN", "LSTMCell", "MultiheadAttention")  # layers that give more than one tensor
+_NO_VALUE = frozenset({"self", "cls", "super"})
 
 
 class Kinds:
@@ -17,9 +23,12 @@ class Kinds:
     def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef) -> None:
         self.context, self.definition = context, definition
         self.names: dict[str, frozenset[str]] = {}
+        self.local = _bound(function)
         self._from_parameters(function)
         self._from_facts(function)
         self._from_assignments(function)
+        if self._from_uses(function):
+            self._from_assignments(function)
 
     def of(self, node: ast.expr) -> frozenset[str]:
         """Kinds of an expression; empty when nothing is known."""
@@ -54,8 +63,22 @@ class Kinds:
 
     def is_tensor(self, node: ast.expr) -> bool:
         """Whether an expression was only ever a tensor (or None)."""
-        found = self.of(node) - {"none"}
+        found = self.of(node) - _NONE
         return bool(found) and found <= _TENSORS
+
+    def is_method(self, node: ast.Attribute) -> bool:
+        """Whether `node`, which is called, is a method of a tensor: by its receiver, or by a name only tensors have."""
+        if self.of(node.value) - _NONE:
+            return self.is_tensor(node.value)
+        is_source = hasattr(node, "file")  # else a pass made the call, and it is JAX's
+        return is_source and node.attr in tensor_only_methods() and self._is_local_value(node.value)
+
+    def _is_local_value(self, node: ast.expr) -> bool:
+        """Whether an unknown expression is computed from the function's own values: no module, class or `self`."""
+        if isinstance(node, ast.Call | ast.Subscript | ast.BinOp | ast.UnaryOp):
+            roots = [n for n in ast.walk(node) if isinstance(n, ast.Name)]
+            return any(n.id in self.local for n in roots)
+        return isinstance(node, ast.Name) and node.id in self.local and node.id not in _NO_VALUE
 
     def _attribute(self, node: ast.Attribute) -> frozenset[str]:
         if node.attr in ("shape",):
@@ -74,9 +97,17 @@ class Kinds:
         qualified = self.definition.file.qualify(root) or ""
         if qualified.split(".")[0] == "torch":
             return TENSOR
-        if isinstance(node.func, ast.Attribute) and self.of(node.func.value) & _TENSORS:
+        if isinstance(node.func, ast.Attribute) and self.is_method(node.func):
             return frozenset({"tuple"} if node.func.attr == "size" and not node.args else TENSOR)
-        return frozenset()
+        return TENSOR if self._is_layer_call(node) else frozenset()
+
+    def _is_layer_call(self, node: ast.Call) -> bool:
+        """Whether `self.x(…)` calls a torch layer that gives one tensor."""
+        if not (isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "self"):
+            return False
+        classes = self.context.child_classes(self.definition.qualified).get(node.func.attr, ())
+        found = {registry.canonical(c) for c in classes}
+        return bool(found) and all(c in registry.MODULES and not c.endswith(_SEVERAL) for c in found)
 
     def _from_parameters(self, function: ast.FunctionDef) -> None:
         arguments = function.args
@@ -90,7 +121,24 @@ class Kinds:
         for node in ast.walk(function):
             if isinstance(node, ast.Name) and kinds(node):
                 ran[node.id] = ran.get(node.id, frozenset()) | kinds(node)
-        self.names |= ran
+        for name, found in ran.items():
+            # Where a name was only ever None, what it may hold elsewhere is still told by its annotation.
+            self.names[name] = found | self.names.get(name, frozenset()) if found == _NONE else found
+
+    def _from_uses(self, function: ast.FunctionDef) -> bool:
+        """Names of unknown kind that a method is called on which only tensors have."""
+        found = {
+            node.func.value.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and self.is_method(node.func)
+            and not self.of(node.func.value) - _NONE
+        }
+        for name in found:
+            self.names[name] = self.names.get(name, frozenset()) | TENSOR
+        return bool(found)
 
     def _from_assignments(self, function: ast.FunctionDef) -> None:
         for _ in range(3):
@@ -105,13 +153,13 @@ class Kinds:
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
-            if not self.names.get(target.id):
-                self.names[target.id] = self.of(value)
+            if not self.names.get(target.id, _NONE) - _NONE:
+                self.names[target.id] = self.names.get(target.id, frozenset()) | self.of(value)
         elif isinstance(target, ast.Tuple):
             kind = self.of(value)
             parts = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
             for index, element in enumerate(target.elts):
-                if not isinstance(element, ast.Name) or self.names.get(element.id):
+                if not isinstance(element, ast.Name) or self.names.get(element.id, _NONE) - _NONE:
                     continue
                 if parts:
                     self.names[element.id] = self.of(parts[index])
@@ -119,6 +167,22 @@ class Kinds:
                     self.names[element.id] = frozenset({"int"})
                 elif kind & _TENSORS:
                     self.names[element.id] = TENSOR
+
+
+@cache
+def tensor_only_methods() -> frozenset[str]:
+    """Methods that tensors have by the rule tables and Python's own values have not, in-place forms included."""
+    registry.load()
+    known = {name.removeprefix(_TENSOR_PREFIX) for name in registry.OPS if name.startswith(_TENSOR_PREFIX)}
+    plain = {name for kind in _PLAIN for name in dir(kind)}
+    return frozenset((known | {f"{name}_" for name in known if not name.endswith("_")}) - plain)
+
+
+def _bound(function: ast.FunctionDef) -> frozenset[str]:
+    """Names that a function binds: parameters and whatever is assigned in it."""
+    found = {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}
+    names = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return frozenset(found.union(n.id for n in names))
 
 
 def annotation_kinds(annotation: ast.expr | None) -> frozenset[str]:

@@ -120,7 +120,7 @@ class Ops(ast.NodeTransformer):
         return node
 
     def _is_tensor_method(self, function: ast.Attribute) -> bool:
-        return function.attr not in _PYTHON and self.types.is_tensor(function.value)
+        return function.attr not in _PYTHON and self.types.is_method(function)
 
     def _torch_call(self, node: ast.Call, qualified: str) -> ast.expr:
         arguments = [self.visit(a) for a in node.args]
