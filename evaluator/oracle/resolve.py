@@ -103,23 +103,41 @@ def _run_once(target: Target) -> None:
 
 def parameter_count(target: Target) -> int:
     """Counted on a model without storage, because a size that is no tiny one might not fit the memory."""
+    return sum(p.numel() for p in _without_storage(target).parameters())
+
+
+def _without_storage(target: Target) -> torch.nn.Module:
+    """The model on the meta device; what its constructor makes of the configuration shows here, before any weight."""
     try:
         with torch.device("meta"):
-            model = importing.model_class(target)(importing.config_of(target))
+            return importing.model_class(target)(importing.config_of(target))
+    except OracleError:
+        raise
     except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-        raise OracleError(target["text"], found, "a constructor that runs", "give sizes with --set") from error
-    return sum(p.numel() for p in model.parameters())
+        raise _refused(target, error) from error
+
+
+def _refused(target: Target, error: Exception) -> OracleError:
+    """The error for a configuration that its own classes do not take."""
+    stored = target["kind"] in ("folder", "hub")
+    where = str(Path(target["path"]) / "config.json") if stored else target["text"]
+    found = " ".join(f"{type(error).__name__}: {error}".split())
+    do = "correct config.json or the values of --set" if stored else "correct the values of --set"
+    return OracleError(where, found, "a configuration that the model's constructor takes", do)
 
 
 def _settled(target: Target, config: Any, changes: dict[str, Any]) -> Target:
     """The configuration with the user's changes, written out in full."""
-    for name, value in changes.items():
-        _set(target, config, name, value, name)
-    target["config"] = _plain(config.to_dict())
+    try:
+        for name, value in changes.items():
+            _set(target, config, name, value, name)
+        target["config"] = _plain(config.to_dict())
+    except OracleError:
+        raise
+    except Exception as error:  # strict configurations check every assignment
+        raise _refused(target, error) from error
     if target["inputs"] is None:
-        with torch.device("meta"):
-            target["inputs"] = derive.input_specs(importing.model_class(target)(importing.config_of(target)))
+        target["inputs"] = derive.input_specs(_without_storage(target))
     return target
 
 
@@ -230,7 +248,7 @@ def _from_architectures(target: Target, folder: Path, raw: dict[str, Any]) -> Ta
         return _remote(target, folder, remote)
     named = target["class_name"] or next(iter(raw.get("architectures") or []), None)
     cls = architecture(raw["model_type"], named)
-    return _with_config(target, cls, cls.config_class.from_pretrained(str(folder), local_files_only=True))
+    return _with_config(target, cls, _load_config(target, cls.config_class, folder))
 
 
 def _remote(target: Target, folder: Path, remote: dict[str, str]) -> Target:
@@ -246,7 +264,14 @@ def _remote(target: Target, folder: Path, remote: dict[str, str]) -> Target:
         raise OracleError(str(folder), f"auto_map {sorted(remote)}", "a model class in it", "name the class")
     cls = get_class_from_dynamic_module(remote[wanted], str(folder))
     config_class = get_class_from_dynamic_module(remote["AutoConfig"], str(folder))
-    return _with_config(target, cls, config_class.from_pretrained(str(folder), local_files_only=True))
+    return _with_config(target, cls, _load_config(target, config_class, folder))
+
+
+def _load_config(target: Target, config_class: Any, folder: Path) -> Any:
+    try:
+        return config_class.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:
+        raise _refused(target, error) from error
 
 
 def _with_config(target: Target, cls: type, config: Any) -> Target:
@@ -304,16 +329,26 @@ def _module(target: Target) -> Target:
     return target
 
 
-def named_arguments(target: Target) -> dict[str, Any] | None:
-    """The constructor's arguments by name, however they were given; None where JSON cannot hold them."""
+def named_arguments(target: Target) -> dict[str, Any]:
+    """The constructor's arguments by name, however they were given: they become the package's config.json.
+
+    Raises:
+      OracleError: one of them has no JSON form, or stands for `*args`.
+    """
     args, kwargs = init_arguments(target)
-    named = bind(importing.model_class(target), args, kwargs)
-    if any("." in name for name in named):  # of a *args parameter
-        return None
-    try:
-        return json.loads(json.dumps(named, allow_nan=False))
-    except (TypeError, ValueError):
-        return None
+    cls = importing.model_class(target)
+    named = bind(cls, args, kwargs)
+    where = f"{target['text']} {cls.__name__}.__init__"
+    do = "write a subclass whose constructor makes it from such values"
+    if starred := [name for name in named if "." in name]:
+        raise OracleError(where, f"{starred[0]!r} stands for *args", "arguments with names of their own", do)
+    for name, value in named.items():
+        try:
+            named[name] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError):
+            found = f"argument {name!r} is a {type(value).__name__}, which config.json cannot hold"
+            raise OracleError(where, found, "numbers, texts, true, false, null, lists or objects of them", do) from None
+    return named
 
 
 def _check_module(target: Target) -> None:

@@ -119,7 +119,10 @@ def _check_pickle(path: Path) -> None:
     try:
         torch.load(path, map_location="meta", weights_only=True, mmap=_is_zip(path))
     except Exception as error:
-        found = f"unreadable as plain tensors ({type(error).__name__}: {error})"
+        # torch's own text advises to load it with code after all: only the line that names the fault is passed on.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        fault = next((line for line in lines if "unsupported" in line.lower()), lines[0] if lines else "")
+        found = f"unreadable as plain tensors ({type(error).__name__}: {fault})"
         raise OracleError(str(path), found, "a state dict of tensors", "convert it to safetensors") from error
 
 

@@ -178,6 +178,25 @@ class Payload:
         return (Path.touch, (self.mark,))
 
 
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [({"num_attention_heads": 5}, "not a multiple"), ({"hidden_act": "nothing"}, "nothing")],
+)
+def test_a_configuration_that_its_class_refuses(tmp_path, folder, capfd, change, found):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert run(tmp_path, "resolve", folder_target(folder)) == 2
+    error = refusal(capfd)
+    assert error["where"] == str(path)
+    assert found in error["found"]
+    assert "correct config.json" in error["do"]
+
+
+def test_a_value_of_set_that_the_class_refuses(tmp_path, capfd):
+    assert run(tmp_path, "resolve", transformers_target("llama"), "--set", 'hidden_size="x"') == 2
+    assert "hidden_size" in refusal(capfd)["found"]
+
+
 def test_allowed_pickles_run_no_code(tmp_path, folder, capfd):
     state = {name: value for shard in folder.glob("*.safetensors") for name, value in load_file(shard).items()}
     _no_weights(folder)
@@ -190,6 +209,9 @@ def test_allowed_pickles_run_no_code(tmp_path, folder, capfd):
     torch.save({"x": Payload(tmp_path / "mark")}, folder / "pytorch_model.bin")
     assert run(tmp_path, "resolve", folder_target(folder, allow_pickle=True)) == 2
     assert not (tmp_path / "mark").exists()
+    found = refusal(capfd)["found"]
+    assert "unsupported GLOBAL" in found
+    assert "weights_only" not in found  # no advice to load it with code after all
 
 
 def test_incomplete_weights(tmp_path, folder, capfd):
@@ -255,3 +277,19 @@ def test_tied_tensors_are_stored_once(tmp_path, resolved):
     model, _ = build(target, "float64", tmp_path / "run/source")
     assert torch.equal(model.state_dict()["encoder.embed_tokens.weight"], stored["shared.weight"].double())
     shutil.rmtree(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("signature", "values", "found"),
+    [("self, config", "[object()]", "'config' is a object"), ("self, *sizes", "[1, 2]", "stands for *args")],
+)
+def test_arguments_that_no_config_can_hold(tmp_path, capfd, signature, values, found):
+    path = tmp_path / "odd.py"
+    path.write_text(
+        f"import torch\n\n\nclass Odd(torch.nn.Module):\n    def __init__({signature}):\n        super().__init__()\n\n"
+        "    def forward(self, x):\n        return x\n\n\n"
+        f"def get_init_inputs():\n    return {values}\n\n\ndef get_inputs():\n    return [torch.ones(2)]\n"
+    )
+    target = {"text": "odd.py:Odd", "kind": "module", "path": str(path), "class_name": "Odd"}
+    assert run(tmp_path, "resolve", target) == 2
+    assert found in refusal(capfd)["found"]
