@@ -121,6 +121,8 @@ def probe(run: Run, progress: Progress) -> dict[str, Any]:
     written = (run.source / "tensors.json").is_file()
     arguments = ["--target", run.target, *(["--source", run.source] if written else [])]
     _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", *arguments, "--out", run.facts))
+    if not run.facts.is_file():
+        raise _silent("facts")
     return json.loads(run.facts.read_text())
 
 
@@ -284,7 +286,15 @@ def find_package(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _oracle(run: Run, progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:
-    _in_run(run, progress, stage, python_module(ORACLE, command, *arguments))
+    answer = _in_run(run, progress, stage, python_module(ORACLE, command, *arguments))
+    if not answer.strip():
+        raise _silent(stage)
+
+
+def _silent(stage: str) -> MaxCodeError:
+    """The error for a process that model code ended before it had written anything."""
+    found, expected = "the process ended well but wrote nothing", "its record"
+    return MaxCodeError(f"stage {stage!r}", found, expected, "look for an exit in the model's own code")
 
 
 def _in_run(run: Run, progress: Progress, stage: str, command: list[str], **env: str) -> str:

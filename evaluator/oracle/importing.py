@@ -80,7 +80,7 @@ def import_file(path: Path, name: str | None = None) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _does_not_import(path, error) from error
     return module
@@ -97,11 +97,11 @@ def _import_beside(path: Path, name: str) -> ModuleType | None:
         return None
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _does_not_import(path, error) from error
 
 
-def _does_not_import(path: Path, error: Exception) -> OracleError:
+def _does_not_import(path: Path, error: BaseException) -> OracleError:
     return OracleError(str(path), f"{type(error).__name__}: {error}", "a file that imports", "fix the file")
 
 
@@ -140,6 +140,6 @@ def _import_remote(name: str, folder: str) -> ModuleType:
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         found = f"{type(error).__name__}: {error}"
         raise OracleError(str(name), found, "an importable module", "install it, or correct the target") from error

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,10 @@ def _check_pickle(path: Path) -> None:
     try:
         torch.load(path, map_location="meta", weights_only=True, mmap=_is_zip(path))
     except Exception as error:
-        # torch's own text advises to load it with code after all: only the line that names the fault is passed on.
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        fault = next((line for line in lines if "unsupported" in line.lower()), lines[0] if lines else "")
-        found = f"unreadable as plain tensors ({type(error).__name__}: {fault})"
+        # Of torch's own text only what names the fault: the rest advises to load the code after all.
+        code = re.search(r"GLOBAL ([\w.]+)", str(error))
+        fault = f"it holds code, {code[1]}" if code else type(error).__name__
+        found = f"unreadable as plain tensors ({fault})"
         raise OracleError(str(path), found, "a state dict of tensors", "convert it to safetensors") from error
 
 

@@ -169,6 +169,22 @@ def test_interrupt_takes_a_stage_process_along():
     assert wait_for(lambda: not processes_with(token))
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("import sys; sys.exit(0)", "SystemExit"),
+        ("import os; os._exit(0)", "wrote nothing"),
+        ("print('hello'); import nothing_of_this_name", "No module named"),
+    ],
+)
+def test_model_code_that_ends_its_process_is_bad_input(run_cli, tmp_path, net_file, line, words):
+    net_file.write_text(f"{line}\n{net_file.read_text()}")
+    done = run_cli("convert", f"{net_file}:Plain", "--inputs", '[{"shape": [2]}]', "-o", "out", "--json")
+    assert done.returncode == 2, done.stderr
+    assert words in json.loads(done.stdout)["checks"][0]["detail"]
+    assert [p.name for p in tmp_path.iterdir()] == [net_file.name]
+
+
 def test_internal_errors_end_with_4(tmp_path, hf_folder):
     code = (
         "import sys; from maxcode import stages; from maxcode.cli import main;"
