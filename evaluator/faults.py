@@ -3,7 +3,7 @@
     python -m maxcode.evaluator.faults --package DIR --oracle DIR --source DIR --out faults.json
 
 A fault is seeded where its code shape occurs on a line that runs and the edit changes the program. Exit status 0 when
-every seeded fault is caught, 1 otherwise.
+every seeded fault is caught, 1 otherwise, 2 when the package fails a check without any fault.
 """
 
 import argparse
@@ -85,10 +85,14 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("--package", "--oracle", "--source", "--out"):
         parser.add_argument(name, required=True, type=Path)
     parser.add_argument("--kinds", help="names separated by commas; all by default")
+    parser.add_argument("--passes", action="store_true", help="the package is known to pass; do not look again")
     parser.add_argument("--sites", type=int, default=1, help="faults seeded per kind")
     options = parser.parse_args(arguments)
     run = Run(find_package(options.package), options.oracle, options.source)
     kinds = options.kinds.split(",") if options.kinds else [*KINDS, *DATA_KINDS]
+    if not options.passes and (found := failing(run, options.out.with_suffix(".clean.json"))):
+        sys.stderr.write(f"{run.package}: {found[0]['name']} fails without any fault: {found[0]['detail']}\n")
+        return 2
     outcomes: list[Outcome] = []
     for outcome in self_test(run, kinds, options.sites):
         outcomes.append(outcome)

@@ -1,6 +1,7 @@
 """The self-test of the checks, on the fixture package."""
 
 import json
+import shutil
 
 import pytest
 
@@ -45,3 +46,15 @@ def test_seeded_faults_are_caught(tiny_run, tmp_path):
     assert found["seeded"] >= 18
     assert [fault["kind"] for fault in found["faults"] if not fault["caught_by"]] == []
     assert status == 0
+
+
+def test_a_package_that_fails_anyway_catches_nothing(tiny_run, tmp_path, capsys):
+    shutil.copytree(tiny_run / "package", tmp_path / "package")
+    model = find_package(tmp_path / "package") / "modeling.py"
+    model.write_text("import absent_module\n" + model.read_text())
+    out = tmp_path / "faults.json"
+    folders = ["--package", str(tmp_path / "package")]
+    folders += [part for name in ("oracle", "source") for part in (f"--{name}", str(tiny_run / name))]
+    assert faults.main([*folders, "--out", str(out)]) == 2
+    assert not out.exists()
+    assert "fails without any fault" in capsys.readouterr().err
