@@ -33,12 +33,14 @@ class Activation:
     tensor: str
     shape: tuple[int, ...]
     difference: Difference
+    caller: str = ""  # the enclosing module as "fqn (class, file:line)", where the call's own input is off already
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"{self.fqn or 'the model'} ({self.class_name}, {self.where}; source {self.source}) first diverges in "
             f"{self.tensor!r} {list(self.shape)}: {self.difference}"
         )
+        return f"{text}; its input differs already: look in {self.caller}" if self.caller else text
 
 
 @check("bisect", group="x64")
@@ -62,7 +64,8 @@ def _row(entry: Activation) -> dict[str, Any]:
 
 def compare_activations(case: Case, model: nnx.Module, package: Path) -> list[Activation]:
     """Every output tensor that both sides have, in the source's order of calls."""
-    values, owners = activations(model, cast_floats(case.inputs, np.float64))
+    seen, owners = activations(model, cast_floats(case.inputs, np.float64))
+    values = {key: outputs for key, (_, outputs) in seen.items()}
     table = []
     for call in case.record["modules"]:
         key = (call["fqn"], call["call"])
@@ -74,24 +77,51 @@ def compare_activations(case: Case, model: nnx.Module, package: Path) -> list[Ac
                 found = difference(values[key][name], expected)
                 where, source = _where(owners[key], package), f"{Path(call['file'] or '?').name}:{call['line']}"
                 cls = type(owners[key]).__name__
-                table.append(Activation(*key, cls, where, source, name, tuple(expected.shape), found))
+                caller = ""
+                if not found.error <= tolerance.EXACT and _inputs_differ(case, call, seen[key][0]):
+                    caller = _caller(key[0], owners, package)
+                table.append(Activation(*key, cls, where, source, name, tuple(expected.shape), found, caller))
     return table
 
 
-def activations(model: nnx.Module, inputs: dict[str, Any]) -> tuple[dict[Any, dict[str, np.ndarray]], dict[Any, Any]]:
-    """Outputs of every module call by (fqn, call number), and the modules."""
+def _inputs_differ(case: Case, call: dict[str, Any], given: dict[str, np.ndarray]) -> bool:
+    """Whether what a call was given is off: by name, or the only tensor of both sides (layers name it otherwise)."""
+    recorded = {name: key for name, key in call.get("inputs", {}).items() if key is not None}
+    pairs = [(given[name], key) for name, key in recorded.items() if name in given]
+    if not pairs and len(recorded) == len(given) == 1:
+        pairs = [(*given.values(), *recorded.values())]
+    found = [(value, case.read(key)) for value, key in pairs]
+    return any(not difference(a, b).error <= tolerance.EXACT for a, b in found if a.shape == b.shape)
+
+
+def _caller(fqn: str, owners: dict[Any, Any], package: Path) -> str:
+    """The nearest enclosing module that was called."""
+    while fqn:
+        fqn = fqn.rpartition(".")[0]
+        module = owners.get((fqn, 0))
+        if module is not None:
+            return f"{fqn or 'the model'} ({type(module).__name__}, {_where(module, package)})"
+    return ""
+
+
+def activations(model: nnx.Module, inputs: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """(inputs, outputs) of every module call by (fqn, call number), each {name: array}, and the modules."""
     graph, state = nnx.split(model)
     traced, static = split_static(accepted(model, inputs))
     owners: dict[tuple[str, int], nnx.Module] = {}
 
     def forward(state, traced):
-        seen: dict[tuple[str, int], dict[str, Any]] = {}
+        seen: dict[tuple[str, int], tuple[dict[str, Any], dict[str, Any]]] = {}
+        given: dict[tuple[str, int], dict[str, Any]] = {}
         merged = nnx.merge(graph, state)
 
-        def observe(fqn: str, call: int, module: nnx.Module, output: Any) -> None:
-            seen[fqn, call], owners[fqn, call] = named_outputs(output), module
+        def enter(fqn: str, call: int, module: nnx.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+            given[fqn, call] = _named_inputs(module, args, kwargs)
 
-        with watching(merged, observe):
+        def observe(fqn: str, call: int, module: nnx.Module, output: Any) -> None:
+            seen[fqn, call], owners[fqn, call] = (given.pop((fqn, call)), named_outputs(output)), module
+
+        with watching(merged, observe, entered=enter):
             merged(**traced, **static)
         return seen
 
@@ -101,6 +131,15 @@ def activations(model: nnx.Module, inputs: dict[str, Any]) -> tuple[dict[Any, di
         with jax.disable_jit():
             seen = forward(state, to_jax(traced))
     return jax.tree.map(np.asarray, seen), owners
+
+
+def _named_inputs(module: nnx.Module, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arrays among a call's arguments, by the parameters' names."""
+    try:
+        bound = inspect.signature(type(module).__call__).bind(module, *args, **kwargs)
+    except (TypeError, ValueError):
+        return {}
+    return {n: v for n, v in list(bound.arguments.items())[1:] if isinstance(v, jax.Array)}
 
 
 def _where(module: nnx.Module, package: Path) -> str:

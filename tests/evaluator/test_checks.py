@@ -58,6 +58,14 @@ def test_a_wrong_constant_fails_exact_and_is_located(tiny_run, faulty, tmp_path)
     )
 
 
+def test_a_fault_between_modules_is_located_in_their_caller(tiny_run, faulty, tmp_path):
+    package = faulty(
+        "tinylm/modeling.py", "jax.nn.silu(self.gate_proj(x)) *", "jax.nn.silu(self.gate_proj(x)) * 1.001 *"
+    )
+    detail = run_checks(tiny_run, package, "bisect", tmp_path)["bisect"]["detail"]
+    assert re.search(r"down_proj .*its input differs already: look in model\.layers\.0\.mlp \(TinyMLP", detail), detail
+
+
 def test_a_cache_fault_fails_cache_alone(tiny_run, faulty, tmp_path):
     package = faulty("tinylm/modeling.py", "cache.start + hidden_states.shape[1]", "cache.start + 1")
     found = run_checks(tiny_run, package, "exact,cache", tmp_path)

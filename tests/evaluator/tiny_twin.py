@@ -247,7 +247,8 @@ def hooked_calls(model, inputs):
     def hook(name):
         def called(module, args, output):
             outputs = output if isinstance(output, dict) else {"output": output}
-            calls.append((name, type(module).__name__, {k: v.clone() for k, v in outputs.items()}))
+            given = {str(i): v.clone() for i, v in enumerate(args) if torch.is_tensor(v)}
+            calls.append((name, type(module).__name__, given, {k: v.clone() for k, v in outputs.items()}))
 
         return called
 
@@ -292,9 +293,10 @@ def record_modules(out, model, inputs):
         ("dtypes", "bfloat16", hooked_calls(make(torch.bfloat16), inputs)),
     ):
         writer, modules = Writer(out, name, "modules", dtype), []
-        for number, (fqn, cls, outputs) in enumerate(calls):
+        for number, (fqn, cls, given, outputs) in enumerate(calls):
             entry = {"fqn": fqn, "call": 0, "class": f"tiny.{cls}", "file": "tiny.py", "line": 1}
             if dtype == "float64":
+                entry["inputs"] = writer.named(f"seed0/{number}/in", given)
                 entry["outputs"] = writer.named(f"seed0/{number}", outputs)
             else:
                 entry["dtypes"] = {k: str(v.dtype)[6:] for k, v in outputs.items()}
