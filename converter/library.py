@@ -30,6 +30,15 @@ def defines(module: str, name: str) -> bool:
 
 
 @functools.cache
+def function_parameters(module: str, name: str) -> tuple[str, ...]:
+    """Parameters of a support module's function, in order; none when it defines no such function."""
+    for node in ast.parse(support_library().get(module, "")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return tuple(a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+    return ()
+
+
+@functools.cache
 def _support_classes() -> dict[str, tuple[str, frozenset[str]]]:
     """Support class -> (its module, keyword-only arguments of its constructor), read from the library's text."""
     found: dict[str, tuple[str, frozenset[str]]] = {}

@@ -29,7 +29,10 @@ from maxcode.converter.passes import (
     mutated,
     names,
     ops,
+    reached,
+    renamed,
     signature,
+    simplify,
     tidy,
 )
 from maxcode.converter.passing import Pass, each_class, each_definition, each_function, transform
@@ -38,18 +41,21 @@ from maxcode.converter.source import Project
 # `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is
 # reached.
 PASSES: tuple[Pass, ...] = (
-    Pass(kwargs, kwargs.specialise_kwargs, "first, because every later pass reads call sites"),
+    Pass(renamed, renamed.rename_arguments, "first, because every later pass reads call sites"),
+    Pass(kwargs, kwargs.specialise_kwargs, "next, for the same reason"),
     Pass(constants, constants.carry_constants, "so that branches that no call can take are not converted"),
     Pass(experts, each_function(experts.dispatch_experts), "before in-place writes, which its pattern contains"),
     Pass(mutated, mutated.return_mutated, "before in-place writes, which would hide what is written"),
     Pass(aliases, aliases.check_aliases, "on torch's own meaning of writes, with the arguments that come back"),
     Pass(inplace, transform(inplace.InPlace), "before loops, whose bodies may only rebind names"),
     Pass(fold, each_function(fold.fold_constants), "what the rewrites above made constant"),
+    Pass(reached, reached.drop_unreached, "when calls are gone, and before passes that would report gaps in the rest"),
     Pass(layers, each_class(layers.stack_layers), "before counted loops, which it leaves no layer to"),
     Pass(loops, each_function(loops.scan_loops), "when bodies only rebind names"),
     Pass(division, each_function(division.divide_exactly), "last of those that read torch's own expressions"),
     Pass(modules, modules.convert_constructors, "before operations, which do not know layer classes"),
     Pass(ops, ops.convert_operations, "when nothing but expressions is torch's"),
+    Pass(simplify, each_function(simplify.simplify), "on the statements as they will stand"),
     Pass(tidy, each_function(tidy.tidy), "what the passes above left behind"),
     Pass(docstrings, each_definition(docstrings.shorten_docstrings), "on the classes as they will stand"),
     Pass(

@@ -92,6 +92,9 @@ CONSTANT_ARGUMENTS = {
     "output_router_logits": False,
     "return_dict": True,
 }
+# Arguments of functions that the support library stands for: names that other releases have, and what it does without.
+RENAMED_ARGUMENTS = {"past_key_values": "cache", "past_key_value": "cache", "input_embeds": "inputs_embeds"}
+UNNEEDED_ARGUMENTS = {"cache_position": "`cache_position` says where the cache stands; masks read it from the cache"}
 CACHE_SWITCH = "use_cache"
 CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "past_key_value")
 
