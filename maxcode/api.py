@@ -176,7 +176,7 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
         gaps = packaging.read_report(package).get("gaps")
         do = f"its {len(gaps)} gaps come first, see the report" if gaps else "convert without --no-weights"
         raise MaxCodeError(str(package), "no weights in it", "a package with weights", do)
-    target = Target(**marker["request"])
+    target = _source_of(package, Target(**marker["request"]))
     progress.plan("resolve", "source", "gate", "report")
     with tempfile.TemporaryDirectory(prefix="maxcode-gate-") as place:
         run = Run(Path(place), options.no_sandbox)
@@ -191,6 +191,16 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
         progress.stage("report")
         packaging.renew_report(package, run, record)
     return record
+
+
+def _source_of(package: Path, target: Target) -> Target:
+    """The target that a package was converted from, where it is now."""
+    if target.kind == "hub":
+        return dataclasses.replace(target, path=None)  # found again by its commit: the cache may have moved
+    if target.path and not Path(target.path).exists():
+        expected = f"the source that {package} was converted from"
+        raise MaxCodeError(target.path, "is not there any more", expected, "put it back, or convert again")
+    return target
 
 
 def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -> Record:

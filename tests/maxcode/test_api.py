@@ -13,7 +13,7 @@ from maxcode import api, stages
 from maxcode.errors import Exit, MaxCodeError
 from maxcode.evaluator.verdict import Check, Verdict
 from maxcode.progress import Progress
-from maxcode.targets import parse_target
+from maxcode.targets import TargetOptions, parse_target
 
 STAGES = ("resolve", "materialise", "probe", "convert_source", "convert_weights", "gate")
 GAP = {"code": "CV101", "file": "m.py", "line": 3, "torch_name": "torch.x", "reason": "no rule", "hint": ""}
@@ -192,6 +192,29 @@ def test_gate_renews_the_report_and_nothing_else(engine, tmp_path, hf_folder):
     assert report["weights"]["rows"]
     assert json.loads((place / ".maxcode.json").read_text())["status"] == "failed"
     assert {p: p.read_bytes() for p in before} == before
+
+
+def test_gate_needs_the_source(engine, tmp_path, hf_folder):
+    convert(tmp_path / "net", hf_folder)
+    hf_folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(MaxCodeError, match="not there any more.*Put it back"):
+        api.gate(tmp_path / "net", stages.GateOptions(), Progress(quiet=True))
+
+
+def test_gate_finds_a_hub_target_again_by_its_commit(engine, tmp_path, hf_folder, monkeypatch):
+    asked = []
+
+    def fetch(name, revision, progress, **_):
+        asked.append((name, revision))
+        return hf_folder, "c" * 40
+
+    monkeypatch.setattr(stages.hub, "fetch", fetch)
+    target = parse_target("org/net", TargetOptions(revision="main"))
+    place = tmp_path / "net"
+    record = api.convert(dataclasses.replace(request(place, hf_folder), target=target), Progress(quiet=True))
+    assert record["versions"]["source"] == f"org/net@{'c' * 40}"
+    api.gate(place, stages.GateOptions(), Progress(quiet=True))
+    assert asked == [("org/net", "main"), ("org/net", "c" * 40)]
 
 
 def test_plan_writes_nothing(engine, tmp_path, hf_folder, monkeypatch):
