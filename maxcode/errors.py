@@ -40,7 +40,14 @@ class InternalError(MaxCodeError):
     exit_status = Exit.INTERNAL
 
 
-_NO_SPACE_TEXTS = ("no space left on device", "storagefull", "disk quota exceeded", "os error 28", "os error 122")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, a limit on the size of files
+_NO_SPACE_TEXTS = (
+    "no space left on device",
+    "storagefull",
+    "disk quota exceeded",
+    "file too large",
+    *(f"os error {number})" for number in _NO_SPACE),
+)
 
 
 def is_no_space(error: BaseException | str) -> bool:
@@ -49,7 +56,7 @@ def is_no_space(error: BaseException | str) -> bool:
         return any(text in error.lower() for text in _NO_SPACE_TEXTS)
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(seen, OSError) and seen.errno in _NO_SPACE:
             return True
         if is_no_space(str(seen)):
             return True
@@ -59,4 +66,5 @@ def is_no_space(error: BaseException | str) -> bool:
 
 def no_space(where: Path | str) -> MaxCodeError:
     """The error for a full disk."""
-    return MaxCodeError(str(where), "no space left on the device", do="free some space or choose another place with -o")
+    found = "no space left on the device, or a limit on space or file sizes is reached (quota, ulimit -f)"
+    return MaxCodeError(str(where), found, do="free some space or choose another place with -o")

@@ -117,7 +117,7 @@ def test_marker_must_be_ours(tmp_path):
     assert is_ours(tmp_path)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_full_disk_is_a_clear_error(tmp_path, number):
     place = make(tmp_path / "out")
     with pytest.raises(MaxCodeError, match="no space left") as caught, staged_output(place) as staging:

@@ -58,9 +58,18 @@ def test_a_stage_writes_where_it_may_only(tmp_path):
     assert not (other / "x").exists()
 
 
-def test_full_disk_inside_a_stage():
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise OSError(28, 'No space left on device')",
+        "import resource, signal, tempfile; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); file = tempfile.TemporaryFile();"
+        "file.write(bytes(10000)); file.flush()",
+    ],
+)
+def test_full_disk_inside_a_stage(code, tmp_path):
     with pytest.raises(MaxCodeError, match="no space left") as caught:
-        run("raise OSError(28, 'No space left on device')")
+        run_stage([sys.executable, "-c", code], Progress(quiet=True), name="stage", writable=[tmp_path])
     assert caught.value.exit_status == Exit.BAD_INPUT
 
 
