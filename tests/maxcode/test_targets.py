@@ -2,26 +2,13 @@
 
 import json
 import shutil
-import struct
 
-import gguf
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from maxcode.errors import MaxCodeError
 from maxcode.options import parse_arguments, parse_json, parse_overrides
 from maxcode.targets import Target, TargetOptions, default_output, package_name, parse_target, validate
-
-
-def write_gguf(path, architecture="llama", size=32):
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_tensor("token_embd.weight", np.zeros((4, size), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+from tests.maxcode import damage
 
 
 def test_transformers_targets():
@@ -60,33 +47,33 @@ def test_a_path_wins_over_a_hub_id(hf_folder, monkeypatch):
 
 
 def test_gguf_by_file_and_by_folder(tmp_path):
-    path = write_gguf(tmp_path / "m.gguf")
+    path = damage.write_gguf(tmp_path / "m.gguf")
     for text in (path, tmp_path):
         target = parse_target(str(text))
         assert (target.kind, target.path, target.gguf_file) == ("gguf", str(tmp_path), "m.gguf")
         validate(target)
-    write_gguf(tmp_path / "n.gguf")
+    damage.write_gguf(tmp_path / "n.gguf")
     with pytest.raises(MaxCodeError, match="holds 2 GGUF files"):
         parse_target(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("spoil", "message"),
     [
         (lambda data: b"GGML" + data[4:], "starts with b'GGML'"),
         (lambda data: data[:-64], "truncated|cannot be read"),
         (lambda data: data[:20], "cannot be read"),
     ],
 )
-def test_damaged_gguf(tmp_path, damage, message):
-    path = write_gguf(tmp_path / "m.gguf")
-    path.write_bytes(damage(path.read_bytes()))
+def test_damaged_gguf(tmp_path, spoil, message):
+    path = damage.write_gguf(tmp_path / "m.gguf")
+    path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(MaxCodeError, match=message):
         validate(parse_target(str(path)))
 
 
 def test_gguf_of_unknown_architecture(tmp_path):
-    path = write_gguf(tmp_path / "m.gguf", "llamo")
+    path = damage.write_gguf(tmp_path / "m.gguf", "llamo")
     with pytest.raises(MaxCodeError, match="'llamo' is not known to transformers .*'llama'"):
         validate(parse_target(str(path)))
 
@@ -170,54 +157,16 @@ def test_sound_folder(hf_folder):
     validate(parse_target(str(hf_folder)))
 
 
-def truncate(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-8])
-
-
-def lengthen_header(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(struct.pack("<Q", 10**9) + path.read_bytes()[8:])
-
-
-def garble_header(folder):
-    path = folder / "model.safetensors"
-    data = bytearray(path.read_bytes())
-    data[9:12] = b"\x00\xff{"
-    path.write_bytes(bytes(data))
-
-
-def lose_shard(folder):
-    save_file({"a": np.zeros(2, np.float32)}, folder / "model-1.safetensors")
-    (folder / "model.safetensors").unlink()
-    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def lose_tensor(folder):
-    lose_shard(folder)
-    save_file({"c": np.zeros(2, np.float32)}, folder / "model-2.safetensors")
-
-
-def garble_index(folder):
-    lose_shard(folder)
-    (folder / "model.safetensors.index.json").write_text("{")
-
-
-def pickle_only(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("inflict", "message"),
     [
-        (truncate, "truncated"),
-        (lengthen_header, "truncated or another format"),
-        (garble_header, "damaged safetensors header"),
-        (lose_shard, "missing shards: .*model-2"),
-        (lose_tensor, "'b'"),
-        (garble_index, "weight_map"),
-        (pickle_only, "--allow-pickle"),
+        (damage.truncate, "truncated"),
+        (damage.lengthen_header, "truncated or another format"),
+        (damage.garble_header, "damaged safetensors header"),
+        (damage.lose_shard, "missing shards: .*model-2"),
+        (damage.lose_tensor, "'b'"),
+        (damage.garble_index, "weight_map"),
+        (damage.pickle_only, "--allow-pickle"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no weights in it.*--no-weights"),
         (lambda folder: (folder / "config.json").unlink(), "no config.json"),
         (lambda folder: (folder / "config.json").write_text("{,"), "not JSON"),
@@ -229,8 +178,8 @@ def pickle_only(folder):
         ),
     ],
 )
-def test_damaged_folder(hf_folder, damage, message):
-    damage(hf_folder)
+def test_damaged_folder(hf_folder, inflict, message):
+    inflict(hf_folder)
     with pytest.raises(MaxCodeError, match=message) as caught:
         validate(parse_target(str(hf_folder)))
     assert caught.value.exit_status == 2
@@ -238,7 +187,7 @@ def test_damaged_folder(hf_folder, damage, message):
 
 
 def test_pickle_is_taken_when_allowed(hf_folder):
-    pickle_only(hf_folder)
+    damage.pickle_only(hf_folder)
     validate(parse_target(str(hf_folder), TargetOptions(allow_pickle=True)))
 
 
