@@ -12,7 +12,6 @@ from maxcode.progress import SHARES
 from maxcode.records import Record
 
 _SUPPORT = Path(next(iter(maxcode.converter.support.__path__)))
-_GATE = ("oracle", "gate")
 
 
 def describe(
@@ -97,6 +96,6 @@ def estimate(timings: dict[str, float], weights: int | None) -> dict[str, float]
     with_gate = sum(SHARES.values())
     copying = (weights or 0) / 1e8  # read, write and compare
     return {
-        "seconds_without_gate": round(per_share * (with_gate - sum(SHARES[name] for name in _GATE)) + copying, 1),
+        "seconds_without_gate": round(per_share * (with_gate - SHARES["gate"]) + copying, 1),
         "seconds": round(per_share * with_gate + copying, 1),
     }

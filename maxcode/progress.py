@@ -17,7 +17,7 @@ from rich.text import Text
 
 # Usual shares of a whole conversion (measured on small models); only the estimate of the time left depends on them.
 SHARES: Mapping[str, float] = {
-    "resolve": 6, "source": 6, "facts": 8, "convert": 10, "weights": 10, "oracle": 25, "gate": 40, "report": 1,
+    "resolve": 8, "source": 7, "facts": 8, "convert": 6, "weights": 4, "gate": 100, "report": 1,
 }  # fmt: skip
 _MIN_INTERVAL = 1.0  # seconds between plain lines of one stage
 
@@ -79,15 +79,21 @@ class Progress(AbstractContextManager["Progress"]):
         self._stage = ""
 
     def remaining(self) -> float | None:
-        """Estimated seconds left, or None when too little is known."""
-        stages = self._stages if self._stage in self._stages else ()
-        if not stages:
+        """Estimated seconds left; None when too little is known, or the stage takes longer than such stages do."""
+        if self._stage not in self._stages:
             return None
-        index = stages.index(self._stage)
-        share = [SHARES.get(name, 5) for name in stages]
-        done = sum(share[:index]) + share[index] * self._share
-        spent = time.monotonic() - self._start
-        return spent * (sum(share) - done) / done if done and spent > 1 else None
+        index, now = self._stages.index(self._stage), time.monotonic()
+        shares = [SHARES.get(name, 5) for name in self._stages]
+        done, spent = sum(shares[:index]) + shares[index] * self._share, now - self._stage_start
+        before = self._stage_start - self._start + (spent if self._share else 0.0)
+        if not done or now - self._start <= 1:
+            return None
+        second_per_share = before / done
+        if self._share:
+            here = spent * (1 - self._share) / self._share
+        else:
+            here = second_per_share * shares[index] - spent
+        return here + second_per_share * sum(shares[index + 1 :]) if here >= 0 else None
 
     def line(self) -> str:
         """The current state as one line of text."""

@@ -8,7 +8,7 @@ import pytest
 
 from maxcode.errors import Exit, InternalError, MaxCodeError, is_no_space
 from maxcode.processes import python_module, run_stage
-from maxcode.progress import Progress, clock
+from maxcode.progress import SHARES, Progress, clock
 
 
 def run(code, progress=None):
@@ -103,11 +103,25 @@ def test_progress_lines_and_estimate(monkeypatch):
     progress.stage("gate")
     now[0] += 4
     progress.item("exact", 5, 10)
-    assert progress.remaining() == pytest.approx(10 * 20 / 26)
-    assert stream.getvalue().splitlines()[-1] == "[2/2] gate · exact 5/10 · 10.0 s · ETA 7.7 s"
+    assert progress.remaining() == pytest.approx(4)  # the other half of the stage
+    assert stream.getvalue().splitlines()[-1] == "[2/2] gate · exact 5/10 · 10.0 s · ETA 4.0 s"
     with progress:
         pass
     assert progress.timings == {"resolve": 6.0, "gate": 4.0}
+
+
+def test_a_stage_without_counts_is_estimated_by_the_earlier_ones(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("maxcode.progress.time.monotonic", lambda: now[0])
+    progress = Progress(stream=io.StringIO())
+    progress.plan("resolve", "gate", "report")
+    progress.stage("resolve")
+    now[0] += SHARES["resolve"] * 2
+    progress.stage("gate")
+    now[0] += 20
+    assert progress.remaining() == pytest.approx(2 * SHARES["gate"] - 20 + 2 * SHARES["report"])
+    now[0] += 1000  # it takes longer than usual: nobody knows how long
+    assert progress.remaining() is None
 
 
 def test_plain_lines_are_few(monkeypatch):
