@@ -282,7 +282,15 @@ def find_package(folder: Path) -> tuple[Path, dict[str, Any]]:
     if not is_ours(folder):
         found = "MaxCode did not write it" if folder.is_dir() else "no such folder"
         raise MaxCodeError(str(folder), found, "an output folder of maxcode convert", "run maxcode convert first")
-    return folder.resolve(), json.loads((folder / MARKER).read_text())
+    marker = json.loads((folder / MARKER).read_text())
+    if "request" not in marker:
+        do = (
+            f"name the package that it was written from, {marker['package']}"
+            if "package" in marker
+            else "convert again"
+        )
+        raise MaxCodeError(str(folder), "no package, though MaxCode wrote it", "an output of maxcode convert", do)
+    return folder.resolve(), marker
 
 
 def _oracle(run: Run, progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:

@@ -239,3 +239,5 @@ def test_to_hf_says_when_bytes_differ(engine, tmp_path, hf_folder, monkeypatch):
         record = api.to_hf(tmp_path / "net", tmp_path / "back", force=False, progress=Progress(quiet=True))
         assert record["status"] == status
         assert (tmp_path / "back" / "model.safetensors").exists()
+    with pytest.raises(MaxCodeError, match="no package.*Name the package that it was written from, .*net"):
+        api.gate(tmp_path / "back", stages.GateOptions(), Progress(quiet=True))
