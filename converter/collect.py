@@ -1,10 +1,12 @@
 """Find what the entry class reaches: classes, functions and constants, and of classes only the methods used."""
 
 import ast
+from typing import Any
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition, attach_facts
 from maxcode.converter.nodes import blocks
+from maxcode.converter.optional import absent_names
 from maxcode.converter.passes.fold import Fold
 from maxcode.converter.passes.plumbing import Plumbing, drop_positionals
 from maxcode.converter.source import SourceFile
@@ -63,12 +65,12 @@ def _reach(context: Context, qualified: str, found: dict[str, Definition]) -> No
     if not hasattr(file, "prepared"):
         file.prepared = True
         attach_facts(file, context.facts)
-    definition.node = _simplified(context, node)
+    definition.node = _simplified(context, node, absent_names(file))
     found[definition.qualified] = definition
 
 
-def _simplified(context: Context, node: ast.stmt) -> ast.stmt:
-    node = Plumbing(context).visit(node)
+def _simplified(context: Context, node: ast.stmt, absent: dict[str, Any]) -> ast.stmt:
+    node = Plumbing(context, absent).visit(node)
     for _ in range(3):
         node = Fold().visit(node)
     if isinstance(node, ast.ClassDef):

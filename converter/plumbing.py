@@ -67,6 +67,7 @@ CONSTANT_CALLS = {
     "is_fsdp_managed_module": False, "is_autocast_enabled": False, "is_jit_tracing": False,
     "is_cuda_stream_capturing": False,
     "is_torch_available": True, "is_hooked": False, "is_quantized": False,
+    "lazy_load_kernel": None, "resolve_internal_import": None,
 }  # fmt: skip
 OPTIONAL_PACKAGE = ("is_", "_available")  # how questions after an optional package's kernels are named; none is there
 

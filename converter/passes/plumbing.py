@@ -13,13 +13,15 @@ from maxcode.converter.passes.rope import update_rope
 class Plumbing(ast.NodeTransformer):
     """Rewrite one function or class; run `Fold` after it."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.constants: list[dict[str, ast.expr]] = [{}]
+    def __init__(self, context: Context, absent: dict[str, Any] | None = None) -> None:
+        """`absent`: global names that stand for an optional package's kernels, and their values without it."""
+        self.context, self.absent = context, (absent or {}).keys()
+        self.constants: list[dict[str, ast.expr]] = [{n: ast.Constant(v) for n, v in (absent or {}).items()}]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
-        constants: dict[str, ast.expr] = dict(self.constants[-1])
+        shadowed = self.absent & names
+        constants: dict[str, ast.expr] = {n: v for n, v in self.constants[-1].items() if n not in shadowed}
         # Constructors and the framework's tables use the same words for other things.
         if node.name != "__init__" and _uses_framework(node):
             constants |= {n: ast.Constant(v) for n, v in tables.CONSTANT_ARGUMENTS.items() if n in names}
@@ -97,6 +99,10 @@ class Plumbing(ast.NodeTransformer):
             return None
         self.generic_visit(node)
         return node
+
+    def visit_Global(self, node: ast.Global) -> ast.Global | None:
+        node.names = [name for name in node.names if name not in self.constants[-1]]
+        return node if node.names else None
 
     def visit_Delete(self, node: ast.Delete) -> None:
         return None
