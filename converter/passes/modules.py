@@ -167,13 +167,15 @@ class Constructors(ast.NodeTransformer):
             **{k.arg: k.value for k in made.keywords},
         }
         value = arguments.get("value", arguments.get("tensor", arguments.get("param")))
+        is_table = isinstance(arguments.get("persistent"), ast.Constant) and not arguments["persistent"].value
+        if not isinstance(arguments["name"], ast.Constant) and value is not None and is_table:
+            # A table that no checkpoint holds may have any name: it is read by `getattr` with the same one.
+            made.keywords = [ast.keyword("persistent", ast.Constant(False))]
+            table = self._buffer(value, made, None)
+            return dress(ast.Expr(call("setattr", name("self"), self.visit(arguments["name"]), table)), node)
         if not isinstance(arguments["name"], ast.Constant) or value is None:
             self.context.gap(
-                "CV120",
-                node,
-                "torch.nn.Module.register_buffer",
-                "its name is computed",
-                "register it by a literal name",
+                "CV120", node, "torch.nn.Module.register_buffer", "its name is computed", "give it a literal name"
             )
             return node
         attr = str(arguments["name"].value)

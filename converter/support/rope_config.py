@@ -79,8 +79,11 @@ class RopeConfig:
         else:
             entry.setdefault(name, self.max_position_embeddings)
 
-    def validate_rope(self: Any) -> None:
-        """Check that every entry has what its type needs; raises KeyError with the missing names."""
+    def validate_rope(self: Any, ignore_keys: set[str] | None = None) -> None:
+        """Check that every entry has what its type needs; raises KeyError with the missing names.
+
+        `ignore_keys` names what an entry may have beyond that, which nothing here minds.
+        """
         rope = getattr(self, "rope_parameters", None)
         if not rope:
             return
