@@ -16,7 +16,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup test test-all demo bench lint lint-imports types format typetree clean
+.PHONY: help setup test test-all releases demo bench lint lint-imports types format typetree clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
 
@@ -41,6 +41,9 @@ test: setup ## the fast suite (what CI runs)
 
 test-all: setup ## every test that needs neither accelerator nor language model
 	$(PY) -m pytest -n $(JOBS) -m "not device and not llm" $(ARGS)
+
+releases: setup ## the core architectures from two earlier releases of transformers (some ten minutes)
+	$(PY) tests/core/releases.py 2>/dev/null
 
 demo: setup ## SmolLM2-135M with real weights: convert, gate, and answer beside PyTorch
 	env -u OMP_NUM_THREADS $(PY) -m maxcode.demo
