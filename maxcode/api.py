@@ -16,7 +16,7 @@ from maxcode.errors import MaxCodeError
 from maxcode.excerpts import with_lines
 from maxcode.output import check_output, recover, staged_output
 from maxcode.progress import Progress
-from maxcode.records import Record, empty_record
+from maxcode.records import Record, counted, empty_record
 from maxcode.stages import ConvertOptions, GateOptions, Run
 from maxcode.targets import Target, package_name
 
@@ -174,7 +174,11 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
     package, marker = stages.find_package(folder)
     if not (package / "weights").is_dir():
         gaps = packaging.read_report(package).get("gaps")
-        do = f"its {len(gaps)} gaps come first, see the report" if gaps else "convert without --no-weights"
+        do = (
+            f"first see to {counted(len(gaps), 'gap')}, which the report lists"
+            if gaps
+            else "convert without --no-weights"
+        )
         raise MaxCodeError(str(package), "no weights in it", "a package with weights", do)
     target = _source_of(package, Target(**marker["request"]))
     progress.plan("resolve", "source", "gate", "report")

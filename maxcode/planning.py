@@ -9,7 +9,7 @@ from typing import Any
 import maxcode.converter.support
 from maxcode import names
 from maxcode.progress import SHARES
-from maxcode.records import Record
+from maxcode.records import Record, counted
 
 _SUPPORT = Path(next(iter(maxcode.converter.support.__path__)))
 
@@ -50,7 +50,7 @@ def definitions(files: Mapping[str, str], conversion: Any, gaps: list[dict[str, 
                     "name": node.name, "kind": "class" if isinstance(node, ast.ClassDef) else "function", "file": name,
                     "lines": (node.end_lineno or node.lineno) - node.lineno + 1,
                     "source": conversion.classes.get(node.name, ""),
-                    "handling": f"convert, {len(inside)} gaps" if inside else "convert",
+                    "handling": f"convert, {counted(len(inside), 'gap')}" if inside else "convert",
                 })  # fmt: skip
     return rows
 
@@ -78,9 +78,9 @@ def risks(record: Record, facts: dict[str, Any], weights: int | None) -> list[st
     """What may stand between this plan and a verified package."""
     found = []
     if record["gaps"]:
-        found.append(f"{len(record['gaps'])} places have no rule: the result is not verified until they have one")
+        found.append(f"{counted(len(record['gaps']), 'gap')}: the result is not verified until each has a rule")
     if record["assumptions"]:
-        found.append(f"{len(record['assumptions'])} assumptions narrow what the source can do")
+        found.append(f"{counted(len(record['assumptions']), 'assumption')}: the result can do less than the source")
     refused = [row for row in facts.get("scenarios", ()) if row.get("error")]
     found += [f"the source does not run {row['name']!r} ({row['error'].splitlines()[0]})" for row in refused]
     free = shutil.disk_usage(Path.cwd()).free

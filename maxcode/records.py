@@ -28,3 +28,8 @@ def empty_record(status: str, target: str = "", output: str = "") -> Record:
         "status": status, "target": target, "output": output, "checks": [], "gaps": [], "traced": [], "assumptions": [],
         "timings": {}, "versions": versions(),
     }  # fmt: skip
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 gap`, `2 gaps`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from maxcode.progress import clock
-from maxcode.records import Record
+from maxcode.records import Record, counted
 
 _STATUS_STYLE = {"verified": "bold green", "failed": "bold red", "error": "bold red"}
 _CHECK = {"pass": ("✓", "green"), "fail": ("✗", "bold red"), "n/a": ("–", "dim"), "not_run": ("○", "yellow")}
@@ -110,12 +110,12 @@ def _show_list(console: Console, title: str, items: list[Any]) -> None:
 
 
 def describe(item: Any) -> str:
-    """A gap, traced part or assumption as one line."""
+    """A gap, traced part or assumption as one line: where, what and why, and in brackets what to do."""
     if not isinstance(item, dict):
         return str(item)
     where = ":".join(str(item[key]) for key in ("file", "line") if item.get(key) is not None)
-    text = " ".join(str(item[key]) for key in ("code", "torch_name", "reason", "text", "hint") if item.get(key))
-    return f"{where}  {text}".strip()
+    text = " ".join(str(item[key]) for key in ("code", "torch_name", "reason", "text") if item.get(key))
+    return f"{where}  {text}{' (' + item['hint'] + ')' if item.get('hint') else ''}".strip()
 
 
 def show_plan(record: Record) -> None:
@@ -138,7 +138,7 @@ def show_plan(record: Record) -> None:
         _show_list(console, title, record[title])
     _show_list(console, "risks", plan["risks"])
     count, spent = len(record["gaps"]), plan["estimate"]
-    verdict = "no gaps" if not count else f"{count} gaps"
+    verdict = "no gaps" if not count else counted(count, "gap")
     about = f"; {plan['lines']['written']} lines to write, about {clock(spent['seconds_without_gate'])}"
     about += f", {clock(spent['seconds'])} with the gate"
     console.print(Text(verdict, style="bold green" if not count else "bold yellow").append(about, "not bold"))
