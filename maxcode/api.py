@@ -44,7 +44,7 @@ def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandb
         conversion = _convert(run, options, progress)
         progress.stage("report")
         record = empty_record("gaps" if conversion.gaps else "not_shown", target.text)
-        record |= _places(conversion, options) | {"timings": dict(progress.timings)}
+        record |= _places(conversion, run, options) | {"timings": dict(progress.timings)}
         facts = json.loads(run.facts.read_text())
         size = stages.stored_bytes(run.read_target())
         plan = planning.describe(run.read_target(), conversion, facts, record, weights=size)
@@ -71,9 +71,14 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
     return record
 
 
-def _places(conversion: Any, options: ConvertOptions) -> Record:
+def _places(conversion: Any, run: Run, options: ConvertOptions) -> Record:
     """Gaps and assumptions as JSON, with the lines of both sides."""
     found = {"gaps": as_json(conversion.gaps), "assumptions": as_json(conversion.assumptions)}
+    folder = run.read_target().get("path")
+    for item in (item for items in found.values() for item in items if isinstance(item, dict)):
+        copied = Path(str(item.get("file") or ""))
+        if folder and copied.is_relative_to(run.modules):  # a copy that goes with the run
+            item["file"] = str(Path(folder) / copied.name)
     return {name: with_lines(items, conversion.files, options.package_name) for name, items in found.items()}
 
 
@@ -112,7 +117,7 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
     record = empty_record(
         "gaps" if conversion.gaps else "not_shown", request.target.text, str(request.output.resolve())
     )
-    record |= _places(conversion, request.options)
+    record |= _places(conversion, run, request.options)
     record["versions"] |= _source_version(request.target)
     if request.weights:
         record |= _weights(conversion, run, request.options, progress)

@@ -46,6 +46,11 @@ class Run:
         return self.package / "config.json"
 
     @property
+    def modules(self) -> Path:
+        """Where transformers puts copies of code that lies in a checkpoint's folder."""
+        return self.root / "hf_modules"
+
+    @property
     def oracle(self) -> Path:
         return self.root / "oracle"
 
@@ -307,7 +312,7 @@ def _silent(stage: str) -> MaxCodeError:
 
 def _in_run(run: Run, progress: Progress, stage: str, command: list[str], **env: str) -> str:
     """A stage that may write into the run folder only; modules that come with a model go there too."""
-    env = {"HF_MODULES_CACHE": str(run.root / "hf_modules")} | env
+    env = {"HF_MODULES_CACHE": str(run.modules)} | env
     return run_stage(
         command,
         progress,

@@ -227,6 +227,22 @@ def test_plan_writes_nothing(engine, tmp_path, hf_folder, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hf"]
 
 
+def test_gaps_in_a_checkpoints_own_code_name_the_users_file(engine, tmp_path, hf_folder, monkeypatch):
+    (hf_folder / "modeling_own.py").write_text("one\ntwo\nthree\n")
+    place = tmp_path / "net"
+
+    def convert_source(run, options, progress):
+        copied = run.modules / "transformers_modules" / "hf" / "0f" / "modeling_own.py"
+        (run.package / options.package_name).mkdir(parents=True)
+        (run.package / options.package_name / "modeling.py").write_text("")
+        return types.SimpleNamespace(files={}, gaps=[GAP | {"file": str(copied)}], assumptions=[], classes={})
+
+    monkeypatch.setattr(stages, "convert_source", convert_source)
+    gap = convert(place, hf_folder, weights=False)["gaps"][0]
+    assert gap["file"] == str(hf_folder / "modeling_own.py")
+    assert gap["source_lines"][1] == [2, "two"]
+
+
 def test_to_hf_says_when_bytes_differ(engine, tmp_path, hf_folder, monkeypatch):
     convert(tmp_path / "net", hf_folder)
     for changed, status in (([], "verified"), (["a"], "failed")):
