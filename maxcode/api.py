@@ -73,7 +73,7 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
 
 def _places(conversion: Any, run: Run, options: ConvertOptions) -> Record:
     """Gaps and assumptions as JSON, with the lines of both sides."""
-    found = {"gaps": as_json(conversion.gaps), "assumptions": as_json(conversion.assumptions)}
+    found = {name: as_json(getattr(conversion, name)) for name in ("gaps", "traced", "assumptions")}
     folder = run.read_target().get("path")
     for item in (item for items in found.values() for item in items if isinstance(item, dict)):
         copied = Path(str(item.get("file") or ""))
@@ -84,14 +84,11 @@ def _places(conversion: Any, run: Run, options: ConvertOptions) -> Record:
 
 def _check_gap_choice(options: ConvertOptions) -> None:
     """Refuse what this release lacks before any work is done, rather than carry on as if `fail` had been asked for."""
-    if options.on_gap == "fail":
+    if options.on_gap != "agent":
         return
     do = "leave it out: gaps are then listed, each becomes a call that raises, and the exit status is 3"
-    found = {
-        "trace": "lowering a submodule from its exported graph is not built in this release",
-        "agent": "language models are not built into this release",
-    }[options.on_gap]
-    raise MaxCodeError(f"--on-gap {options.on_gap}", found, "--on-gap fail", do)
+    found = "language models are not built into this release"
+    raise MaxCodeError(f"--on-gap {options.on_gap}", found, "--on-gap fail or trace", do)
 
 
 def _without_weights(target: Target) -> Target:
@@ -115,7 +112,7 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
         stages.materialise(run, progress)
     conversion = _convert(run, request.options, progress)
     record = empty_record(
-        "gaps" if conversion.gaps else "not_shown", request.target.text, str(request.output.resolve())
+        _status_of(conversion), request.target.text, str(request.output.resolve())
     )
     record |= _places(conversion, run, request.options)
     record["versions"] |= _source_version(request.target)
@@ -124,6 +121,11 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
     if _gates(request) and not conversion.gaps:
         record |= _gate(run, run.package, request.gate_options, record, progress)
     return record
+
+
+def _status_of(conversion: Any) -> str:
+    """What a conversion is before any check has run."""
+    return "gaps" if conversion.gaps else "traced" if conversion.traced else "not_shown"
 
 
 def _weights(conversion: Any, run: Run, options: ConvertOptions, progress: Progress) -> Record:

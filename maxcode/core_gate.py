@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="maxcode.core_gate", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="maxcode.core_gate", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--types", help="names separated by commas; all of the list by default")
     parser.add_argument("--scale", choices=[*SCALES, "both"], default="both")
     parser.add_argument("--faults", action="store_true", help="also run the seeded-fault self-test")
@@ -88,7 +88,7 @@ def passed(record: dict[str, Any]) -> bool:
 
 def _run_all(todo: list[tuple[str, str]], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     with ThreadPoolExecutor(max_workers=max(options.jobs, 1)) as pool:
-        yield from pool.map(lambda key: _in_process(*key, options), todo)
+        yield from pool.map(lambda key: _in_process(key[0], key[1], options), todo)
 
 
 def _in_process(name: str, scale: str, options: argparse.Namespace) -> dict[str, Any]:

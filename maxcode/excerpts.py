@@ -87,7 +87,7 @@ def _counterpart(source: str, line: int, files: Mapping[str, str]) -> tuple[str,
 def enclosing(source: str, line: int) -> tuple[str, ...]:
     """Names of the definitions around a line, outermost first; `forward` is called `__call__` in JAX."""
     tree, names = _tree(source), []
-    body = tree.body if tree else []
+    body: Any = tree.body if tree else []
     while node := next((n for n in body if _is_definition(n) and n.lineno <= line <= (n.end_lineno or 0)), None):
         names.append("__call__" if node.name == "forward" else node.name)
         body = node.body

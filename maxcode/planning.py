@@ -66,7 +66,7 @@ def left_out(facts: dict[str, Any], files: Mapping[str, str], target: dict[str, 
     tree = names.parse_file(Path(row["file"])) if row.get("file") else ""
     if not isinstance(tree, ast.Module):
         return []
-    kept = {node.name for text in files.values() for node in ast.parse(text).body if hasattr(node, "name")}
+    kept = {name for text in files.values() for node in ast.parse(text).body if (name := getattr(node, "name", None))}
     return sorted((set(names.classes(tree)) | names.functions(tree)) - kept)
 
 

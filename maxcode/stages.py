@@ -131,13 +131,44 @@ def probe(run: Run, progress: Progress) -> dict[str, Any]:
     return json.loads(run.facts.read_text())
 
 
+def trace(run: Run, reasons: dict[str, str], progress: Progress) -> dict[str, dict[str, Any]]:
+    """Lower the forward of classes from torch.export's graph; each with the reason, or why it cannot be done."""
+    from maxcode.converter import registry
+
+    registry.load()
+    progress.item(f"trace {', '.join(name.rpartition('.')[2] for name in reasons)}")
+    request, out = run.root / "trace_request.json", run.root / "traced.json"
+    request.write_text(json.dumps({"classes": sorted(reasons), "known": sorted(registry.OPS)}))
+    written = (run.source / "tensors.json").is_file()
+    arguments = ["--target", run.target, *(["--source", run.source] if written else []), "--request", request]
+    _in_run(run, progress, "convert", python_module(ORACLE, "trace", *arguments, "--out", out))
+    found = json.loads(out.read_text())
+    return {name: text | {"reason": reasons[name]} for name, text in found.items()}
+
+
+def _with_refusals(conversion: Any, traced: dict[str, dict[str, Any]]) -> Any:
+    """Say at the gaps that are left why tracing did not close them."""
+    refused = {text["reason"]: text["refused"] for text in traced.values() if "refused" in text}
+    gaps = [
+        dataclasses.replace(gap, hint=f"not traced: {refused[reason]}")
+        if (reason := f"{gap.torch_name}: {gap.reason}") in refused
+        else gap
+        for gap in conversion.gaps
+    ]
+    return dataclasses.replace(conversion, gaps=gaps)
+
+
 def convert_source(run: Run, options: ConvertOptions, progress: Progress) -> Any:
     """Stage 4: source files and facts become the package's files; returns the converter's Conversion."""
     from maxcode.converter import pipeline
 
     progress.item("read the source")
-    target = run.read_target()
-    conversion = pipeline.convert(target, json.loads(run.facts.read_text()), options.package_name)
+    target, facts = run.read_target(), json.loads(run.facts.read_text())
+    conversion = pipeline.convert(target, facts, options.package_name)
+    if options.on_gap == "trace" and conversion.traceable:
+        facts["traced"] = trace(run, conversion.traceable, progress)
+        run.facts.write_text(json.dumps(facts))
+        conversion = _with_refusals(pipeline.convert(target, facts, options.package_name), facts["traced"])
     folder = run.package / options.package_name
     for name, text in conversion.files.items():
         path = folder / name
