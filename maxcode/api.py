@@ -111,9 +111,7 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
         progress.stage("source")
         stages.materialise(run, progress)
     conversion = _convert(run, request.options, progress)
-    record = empty_record(
-        _status_of(conversion), request.target.text, str(request.output.resolve())
-    )
+    record = empty_record(_status_of(conversion), request.target.text, str(request.output.resolve()))
     record |= _places(conversion, run, request.options)
     record["versions"] |= _source_version(request.target)
     if request.weights:
@@ -206,12 +204,12 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
 
 def _source_of(package: Path, target: Target) -> Target:
     """The target that a package was converted from, where it is now."""
+    if not target.path or Path(target.path).exists():
+        return target
     if target.kind == "hub":
-        return dataclasses.replace(target, path=None)  # found again by its commit: the cache may have moved
-    if target.path and not Path(target.path).exists():
-        expected = f"the source that {package} was converted from"
-        raise MaxCodeError(target.path, "is not there any more", expected, "put it back, or convert again")
-    return target
+        return dataclasses.replace(target, path=None)  # fetched again by its commit: the cache is another one
+    expected = f"the source that {package} was converted from"
+    raise MaxCodeError(target.path, "is not there any more", expected, "put it back, or convert again")
 
 
 def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -> Record:

@@ -71,7 +71,7 @@ GapChoice = Annotated[
     OnGap,
     typer.Option(
         "--on-gap",
-        help="a part that no rule converts: fail lists it and ends with 3; trace and agent are not in this release",
+        help="a part that no rule converts: list it, lower its class from its graph, or (not yet) ask a model",
     ),
 ]
 Compute = Annotated[DType, typer.Option("--dtype", help="compute dtype")]

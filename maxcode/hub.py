@@ -1,5 +1,7 @@
 """Model repositories: the ordinary loading code of huggingface_hub, which looks into the local cache first."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from maxcode.errors import MaxCodeError, is_no_space
@@ -25,7 +27,8 @@ def fetch(
     patterns = _METADATA + ["*.safetensors"] * weights + ["*.bin"] * (weights and pickle) + ["*.py"] * code
     progress.item(f"fetch {name}")
     try:
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+        with _without_chatter():
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except errors.GatedRepoError:
         raise MaxCodeError(name, "access is not granted", do="ask for access, then run hf auth login") from None
     except errors.RevisionNotFoundError:
@@ -41,6 +44,22 @@ def fetch(
             raise
         raise _unknown(name, f"could not be fetched ({_first_line(error)})") from None
     return folder, folder.name  # a snapshot's folder is named by its commit
+
+
+@contextlib.contextmanager
+def _without_chatter() -> Iterator[None]:
+    """No bars and no warnings of the hub's own on stderr: progress is ours to show, failures come as exceptions."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars, logging
+
+    level, hidden = logging.get_verbosity(), are_progress_bars_disabled()
+    logging.set_verbosity_error()
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if not hidden:
+            enable_progress_bars()
 
 
 def _unknown(name: str, found: str) -> MaxCodeError:

@@ -45,7 +45,7 @@ def engine(monkeypatch):
         (folder / "modeling.py").write_text("x = 1\n")
         (folder / "__init__.py").write_text("")
         return types.SimpleNamespace(
-            files={"modeling.py": "x = 1\n"}, gaps=state.gaps, assumptions=[], classes={"Net": "m.Net"}
+            files={"modeling.py": "x = 1\n"}, gaps=state.gaps, traced=[], assumptions=[], classes={"Net": "m.Net"}
         )
 
     def convert_weights(run, options, progress):
@@ -214,6 +214,9 @@ def test_gate_finds_a_hub_target_again_by_its_commit(engine, tmp_path, hf_folder
     record = api.convert(dataclasses.replace(request(place, hf_folder), target=target), Progress(quiet=True))
     assert record["versions"]["source"] == f"org/net@{'c' * 40}"
     api.gate(place, stages.GateOptions(), Progress(quiet=True))
+    assert asked == [("org/net", "main")]  # still where it was
+    hf_folder = hf_folder.rename(tmp_path / "moved")
+    api.gate(place, stages.GateOptions(), Progress(quiet=True))
     assert asked == [("org/net", "main"), ("org/net", "c" * 40)]
 
 
@@ -235,7 +238,9 @@ def test_gaps_in_a_checkpoints_own_code_name_the_users_file(engine, tmp_path, hf
         copied = run.modules / "transformers_modules" / "hf" / "0f" / "modeling_own.py"
         (run.package / options.package_name).mkdir(parents=True)
         (run.package / options.package_name / "modeling.py").write_text("")
-        return types.SimpleNamespace(files={}, gaps=[GAP | {"file": str(copied)}], assumptions=[], classes={})
+        return types.SimpleNamespace(
+            files={}, gaps=[GAP | {"file": str(copied)}], traced=[], assumptions=[], classes={}
+        )
 
     monkeypatch.setattr(stages, "convert_source", convert_source)
     gap = convert(place, hf_folder, weights=False)["gaps"][0]

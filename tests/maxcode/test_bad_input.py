@@ -38,7 +38,7 @@ CASES = {
     "forward that needs arguments": (lambda hf, net: [f"{net}:Plain"], "give --inputs"),
     "unknown option": (lambda hf, net: [hf, "--fast"], "--help"),
     "unknown type": (lambda hf, net: ["transformers:berd"], "check the spelling"),
-    "gap choice of a later release": (lambda hf, net: [hf, "--on-gap", "trace"], "leave it out"),
+    "gap choice of a later release": (lambda hf, net: [hf, "--on-gap", "agent"], "leave it out"),
 }
 
 
