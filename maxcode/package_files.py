@@ -40,17 +40,30 @@ def write(folder: Path, options: ConvertOptions, target: dict[str, Any], record:
 
 
 def example_call(target: dict[str, Any]) -> str:
-    """A call of the model with inputs of the shapes that it was tried with; "" where they are not plain arrays."""
+    """A call of the model with inputs of the shapes that it was tried with; "" where they are nothing that simple."""
     given = target.get("inputs")
     items = list(given.items()) if isinstance(given, dict) else [("", spec) for spec in given or []]
     arguments = []
     for name, spec in items:
-        if not isinstance(spec, dict) or "shape" not in spec:
+        value = _example(spec)
+        if value is None:
             return ""
-        maker = "ones" if spec.get("kind") == "mask" else "zeros"
-        dtype = str(spec.get("dtype", "float32")).replace("64", "32")  # what JAX has by default
-        arguments.append(f"{name}{'=' if name else ''}jnp.{maker}({tuple(spec['shape'])}, {json.dumps(dtype)})")
+        if not (name and value in ("None", "False")):  # what is off need not be said
+            arguments.append(f"{name}={value}" if name else value)
     return f"outputs = model({', '.join(arguments)})" if arguments else ""
+
+
+def _example(spec: Any) -> str | None:
+    """An input as Python text: arrays of the shape asked for, plain values as they are, None for anything else."""
+    if isinstance(spec, dict) and spec.get("kind") == "const":
+        spec = spec["value"]
+    if isinstance(spec, str | int | float | None):
+        return repr(spec)
+    if not isinstance(spec, dict) or "shape" not in spec:
+        return None
+    maker = "ones" if spec.get("kind") == "mask" else "zeros"
+    dtype = str(spec.get("dtype", "float32")).replace("64", "32")  # what JAX has by default
+    return f"jnp.{maker}({tuple(spec['shape'])}, {json.dumps(dtype)})"
 
 
 def dependencies() -> list[str]:

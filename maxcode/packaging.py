@@ -108,4 +108,11 @@ def renew_report(package: Path, run: Run, record: Record) -> None:
         for path in sorted(Path(place).iterdir()):
             path.replace(package / "report" / path.name)
     marker = json.loads((package / MARKER).read_text())
+    _renew_verdict(package / "README.md", marker["status"], record["status"])
     write_marker(package, marker | {"status": record["status"]})
+
+
+def _renew_verdict(readme: Path, before: str, now: str) -> None:
+    """The one word of a package's README.md that a new verdict changes; a file without it is the user's own."""
+    if readme.is_file() and f"**{before}**" in (text := readme.read_text()):
+        readme.write_text(text.replace(f"**{before}**", f"**{now}**", 1))

@@ -191,6 +191,9 @@ def test_gate_renews_the_report_and_nothing_else(engine, tmp_path, hf_folder):
     assert report["status"] == "failed"
     assert report["weights"]["rows"]
     assert json.loads((place / ".maxcode.json").read_text())["status"] == "failed"
+    readme = place / "README.md"
+    assert before.pop(readme).replace(b"**verified**", b"**failed**") == readme.read_bytes()
+    assert b"**failed**" in readme.read_bytes()
     assert {p: p.read_bytes() for p in before} == before
 
 

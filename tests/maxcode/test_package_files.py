@@ -14,7 +14,12 @@ MASK = {"kind": "mask", "dtype": "int64", "shape": [2, 12]}
         ({"input_ids": IDS}, 'outputs = model(input_ids=jnp.zeros((2, 12), "int32"))'),
         ({"m": MASK}, 'outputs = model(m=jnp.ones((2, 12), "int32"))'),
         ([{"shape": [3]}], 'outputs = model(jnp.zeros((3,), "float32"))'),
-        ({"x": {"shape": [2]}, "scale": 0.5}, ""),
+        ({"x": {"shape": [2]}, "scale": 0.5}, 'outputs = model(x=jnp.zeros((2,), "float32"), scale=0.5)'),
+        (
+            {"x": {"shape": [2]}, "use_cache": {"kind": "const", "value": False}},
+            'outputs = model(x=jnp.zeros((2,), "float32"))',
+        ),
+        ({"x": {"kind": "list", "items": []}}, ""),
         (None, ""),
     ],
 )
