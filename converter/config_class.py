@@ -12,6 +12,7 @@ from typing import Any
 from maxcode.converter.config_fields import convert_class, targets
 from maxcode.converter.config_reach import SUPPORT, Collector, ConfigError, Reached
 from maxcode.converter.emit import format_text, unparse
+from maxcode.converter.nodes import dress
 from maxcode.converter.source import Project, SourceFile
 
 __all__ = ["ConfigError", "ConfigSource", "emit_config", "emit_module_config"]
@@ -57,6 +58,7 @@ def emit_config(entry: ConfigSource, resolved: Mapping[str, Any] | None = None) 
         if isinstance(node, ast.ClassDef) and node.name in reached.configs:
             convert_class(node, source, keep, _bases(node, reached))
             _insert_renames(node, renames)
+            node.body = [_class_table(s) for s in node.body]
     _add_tunix_names(entry.class_name, reached.classes)
     parts = [unparse([node]) for _, node in reached.order]
     if reached.uses_table:
@@ -76,7 +78,7 @@ def _bases(node: ast.ClassDef, reached: Reached) -> list[str]:
 def _module_text(header: str, module: str, reached: Reached, parts: list[str]) -> str:
     base = "from . import config_base" if "Config" in reached.classes else "from .config_base import Config"
     imports = [
-        "import dataclasses", "from typing import Any", "from .config_base import config_class", base,
+        "import dataclasses", "from typing import Any, ClassVar", "from .config_base import config_class", base,
         *sorted(reached.imports),
     ]  # fmt: skip
     docstring = f'"""Configuration, converted from {module}."""'
@@ -95,13 +97,22 @@ def _layer_type_renames(project: Project, file: SourceFile, resolved: Mapping[st
     return {}
 
 
+def _class_table(statement: ast.stmt) -> ast.stmt:
+    """`attribute_map = {…}` in a class body, which is one table for all instances, with the annotation that says so."""
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict | ast.List | ast.Set)):
+        return statement
+    kind = {ast.Dict: "dict", ast.List: "list", ast.Set: "set"}[type(statement.value)]
+    annotation = ast.parse(f"ClassVar[{kind}]", mode="eval").body
+    return dress(ast.AnnAssign(statement.targets[0], annotation, statement.value, 1), statement)
+
+
 def _insert_renames(node: ast.ClassDef, renames: Mapping[str, str]) -> None:
     fields = {t.id for s in node.body for t in targets(s) if isinstance(t, ast.Name)}
     if not renames or "layer_types" not in fields:
         return
     first = next(i for i, s in enumerate(node.body) if isinstance(s, ast.AnnAssign))
     note = "# names of layer types in older configuration files"
-    statement = ast.parse(f"layer_type_renames = {dict(renames)!r}").body[0]
+    statement = ast.parse(f"layer_type_renames: ClassVar[dict[str, str]] = {dict(renames)!r}").body[0]
     statement.leading, statement.trailing, statement.spaced = [note], "", False
     node.body.insert(first, statement)
 

@@ -8,6 +8,7 @@ from ruff.__main__ import find_ruff_bin
 
 _INDENT = "    "
 _WIDTH = 120
+_FIXES = "I,F401,PYI041,UP034"  # what ruff repairs: imports, `int | float`, doubled parentheses
 
 
 def unparse(statements: list[ast.stmt], indent: int = 0) -> str:
@@ -39,9 +40,47 @@ class _Unparser(ast._Unparser):
         else:
             super().visit_Return(node)
 
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """As Python's, but parentheses stand around a mixture of `and` and `or` and not around `not`."""
+        precedence = ast._Precedence.AND if isinstance(node.op, ast.And) else ast._Precedence.OR
+        with self.require_parens(precedence, node):
+            for index, value in enumerate(node.values):
+                if index:
+                    self.write(f" {self.boolops[type(node.op).__name__]} ")
+                if isinstance(value, ast.BoolOp):  # `a or (b and c)`: not everyone knows which binds closer
+                    self.set_precedence(ast._Precedence.ATOM, value)
+                elif isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not):
+                    self.set_precedence(ast._Precedence.NOT, value)
+                else:
+                    self.set_precedence(precedence.next(), value)
+                self.traverse(value)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        """As Python's, but a sign in an exponent needs no parentheses."""
+        if (
+            isinstance(node.op, ast.Pow)
+            and isinstance(node.right, ast.UnaryOp)
+            and not isinstance(node.right.op, ast.Not)
+        ):
+            with self.require_parens(ast._Precedence.POWER, node):
+                self.set_precedence(ast._Precedence.POWER.next(), node.left)
+                self.traverse(node.left)
+                self.write(" ** ")
+                self.set_precedence(ast._Precedence.FACTOR, node.right)
+                self.traverse(node.right)
+        else:
+            super().visit_BinOp(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """As Python's, but with `:=` bare where it is an argument."""
+        named = [a for a in node.args if isinstance(a, ast.NamedExpr)]
+        self.set_precedence(ast._Precedence.NAMED_EXPR, *named)
+        super().visit_Call(node)
+
     def visit_Assign(self, node: ast.Assign) -> None:
+        unpacks = any(isinstance(target, ast.Tuple) for target in node.targets)
         starred = isinstance(node.value, ast.Tuple) and any(isinstance(e, ast.Starred) for e in node.value.elts)
-        if isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1 and not starred:
+        if isinstance(node.value, ast.Tuple) and len(node.value.elts) > 1 and not starred and unpacks:
             self.fill()
             for target in node.targets:
                 self.set_precedence(ast._Precedence.TUPLE, target)
@@ -66,12 +105,24 @@ def _statement(statement: ast.stmt, indent: int) -> list[str]:
         for case in statement.cases:
             lines += [_INDENT + line for line in _handler(case, indent)]
     elif isinstance(getattr(statement, "body", None), list):
-        lines += [f"{pad}@{expression_text(d)}" for d in getattr(statement, "decorator_list", [])]
+        if isinstance(statement, ast.If):
+            _of_type_check(statement)
+        for decorator in getattr(statement, "decorator_list", []):
+            lines += _head_lines(decorator, f"@{expression_text(decorator)}", pad)
         lines += _head_lines(statement, _header(statement), pad)
         lines += _compound(statement, indent)
     else:
         lines += _simple(statement, pad)
     return lines + [pad + comment for comment in getattr(statement, "following", [])]
+
+
+def _of_type_check(statement: ast.If) -> None:
+    """Say that a ValueError about a type is the source's own choice: callers may catch it."""
+    text = ast.unparse(statement.test)
+    for inner in statement.body:
+        raised = isinstance(inner, ast.Raise) and inner.exc is not None and ast.unparse(inner.exc)
+        if raised and raised.startswith("ValueError(") and text.startswith(("not isinstance(", "isinstance(")):
+            inner.trailing = getattr(inner, "trailing", "") or "# noqa: TRY004 - the source raises it"
 
 
 def _simple(statement: ast.stmt, pad: str) -> list[str]:
@@ -87,6 +138,8 @@ def _head_lines(node: ast.AST, text: str, pad: str) -> list[str]:
     """One line of code with the comment on it, or below the comment where both together are too long."""
     trailing = getattr(node, "trailing", "")
     line = f"{pad}{text}  {trailing}" if trailing else pad + text
+    if trailing.startswith("# noqa"):
+        return [line]  # it counts on this line only
     return [line] if len(line) <= _WIDTH or not trailing else [*_above(node, pad), pad + text]
 
 
@@ -152,7 +205,7 @@ def format_files(files: dict[str, str]) -> dict[str, str]:
 def format_text(text: str, name: str = "modeling.py") -> str:
     """`text` with unused imports dropped, imports sorted, and lines at most 120 columns."""
     fixed = _ruff(
-        ["check", "--isolated", "--quiet", "--fix-only", "--select", "I,F401", "--stdin-filename", name, "-"], text
+        ["check", "--isolated", "--quiet", "--fix-only", "--select", _FIXES, "--stdin-filename", name, "-"], text
     )
     return _ruff(["format", "--isolated", "--quiet", "--line-length", "120", "--stdin-filename", name, "-"], fixed)
 

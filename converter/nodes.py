@@ -5,7 +5,14 @@ from collections.abc import Iterable, Iterator
 
 from maxcode.converter.context import seen
 
-COMMENT_FIELDS = ("leading", "trailing", "following", "spaced", "file")  # what a statement carries beside its syntax
+COMMENT_FIELDS = (
+    "leading",
+    "trailing",
+    "remarks",
+    "following",
+    "spaced",
+    "file",
+)  # what a statement carries beside its syntax
 
 
 def name(identifier: str) -> ast.Name:

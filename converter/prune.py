@@ -64,23 +64,28 @@ class _Module:
     def text(self, names: set[str]) -> str:
         """The module with everything else cut out; imports stay and are pruned by the formatter.
 
-        Names that others import from here but that come from elsewhere are marked as re-exports (`x as x`).
+        Names that others import from here but that come from elsewhere are listed in `__all__`, with the module's own.
         """
         passed_on = {n for n in names if n not in self.definitions}
         kept = {id(n) for n in self.closure(names)}
         out: list[str] = []
+        listed: list[str] = []
         previous = 0
         for node in self.tree.body:
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
             is_import = isinstance(node, ast.Import | ast.ImportFrom)
             is_doc = node is self.tree.body[0] and isinstance(node, ast.Expr)
             if isinstance(node, ast.ImportFrom) and node.level and any(a.name in passed_on for a in node.names):
-                again = [f"{a.name} as {a.name}" if a.name in passed_on else a.name for a in node.names]
+                again = [a.name for a in node.names]
                 out.append(f"from {'.' * node.level}{node.module or ''} import {', '.join(again)}")
+                listed = [f"__all__ = {sorted(names)!r}"]
             elif is_import or is_doc or id(node) in kept:
+                if listed and not is_import:
+                    out += ["", *listed]
+                    listed = []
                 out += self.lines[_comment_start(self.lines, previous, first) : node.end_lineno]
             previous = node.end_lineno or first
-        return "\n".join(out) + "\n"
+        return "\n".join([*out, *listed]) + "\n"
 
 
 def _comment_start(lines: list[str], previous: int, first: int) -> int:

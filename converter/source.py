@@ -212,11 +212,15 @@ class _Attach:
             last = statement.end_lineno or first
             statement.leading += self._own(range(first, last + 1))
             statement.trailing = self._trailing(range(first, last + 1))
+            statement.remarks = self._remarks(statement)
             return last
+        decorators = getattr(statement, "decorator_list", [])
+        for decorator in decorators:
+            decorator.trailing = self._trailing(range(decorator.lineno, (decorator.end_lineno or 0) + 1))
         head = _header_end(statement)
         body = first_line(parts[0][0])
         statement.leading += self._own(range(first, head + 1))
-        statement.trailing = self._trailing(range(first, body))
+        statement.trailing = self._trailing(range(statement.lineno if decorators else first, body))
         previous = head
         for index, part in enumerate(parts):
             end = first_line(parts[index + 1][0]) - 1 if index + 1 < len(parts) else limit
@@ -238,6 +242,13 @@ class _Attach:
 
     def _trailing(self, span: range) -> str:
         return "  ".join(self.comments.trailing[n] for n in span if n in self.comments.trailing)
+
+    def _remarks(self, statement: ast.stmt) -> list[tuple[str, str]]:
+        """The comments that stand beside a keyword argument on a line of its own, with the keyword."""
+        lines = {n.lineno: n.arg for n in ast.walk(statement) if isinstance(n, ast.keyword) and n.arg}
+        ends = {n.value.end_lineno: n.arg for n in ast.walk(statement) if isinstance(n, ast.keyword) and n.arg}
+        found = ((n, self.comments.trailing.get(n)) for n in range(statement.lineno + 1, statement.end_lineno or 0))
+        return [(text, (lines | ends)[n]) for n, text in found if text and n in lines | ends]
 
     def _all(self, span: range) -> list[str]:
         every = self.comments.own_line | self.comments.trailing

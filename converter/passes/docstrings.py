@@ -1,10 +1,14 @@
 """Keep one line of each docstring; classes also say where their source stands."""
 
 import ast
+import textwrap
 from pathlib import Path
 
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example
+
+_INDENT = 4
+_WIDTH = 120 - _INDENT - 2 * len('"""')  # of what stands in a class's docstring on one line; a method's stands deeper
 
 
 def shorten_docstrings(context: Context, definition: Definition) -> None:
@@ -13,11 +17,12 @@ def shorten_docstrings(context: Context, definition: Definition) -> None:
     if isinstance(node, ast.ClassDef):
         where = f"{Path(definition.file.path).name}:{node.lineno}"
         text = first_line(node)
-        _put(node, f"{text} Source: {where}." if text else f"Source: {where}.")
+        joined = f"{text} Source: {where}." if text else f"Source: {where}."
+        _put(node, joined if len(joined) <= _WIDTH else f"{_wrapped(text)}\n\nSource: {where}.\n")
     for child in ast.walk(node):
         if isinstance(child, ast.FunctionDef):
             text = first_line(child)
-            _put(child, text)
+            _put(child, text if len(text) <= _WIDTH - _INDENT else f"{_wrapped(text)}\n")
 
 
 def first_line(node: ast.AST) -> str:
@@ -41,6 +46,10 @@ def first_line(node: ast.AST) -> str:
     if len(sentence) > 150:
         sentence = sentence[:147].rsplit(" ", 1)[0] + " …"
     return sentence if sentence.endswith((".", "!", "?", "…")) else sentence + "."
+
+
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False))
 
 
 def _put(node: ast.ClassDef | ast.FunctionDef, text: str) -> None:

@@ -120,9 +120,8 @@ def _rewritten(
     value = name(carry[0]) if len(carry) == 1 else ast.Tuple([name(n) for n in carry], ast.Load())
     arguments = ast.arguments([], [ast.arg(n) for n in (index or "_", layer, *carry)], None, [], [], None, [])
     constraints = [_constrained(context, n) for n in carry if _is_sequence(body, n)]
-    step = ast.FunctionDef(
-        f"{layer}_step", arguments, [*body, *constraints, ast.Return(value)], [], None, type_params=[]
-    )
+    end = [*constraints, ast.Return(value)] if len(carry) > 1 or not constraints else [ast.Return(constraints[0].value)]
+    step = ast.FunctionDef(f"{layer}_step", arguments, [*body, *end], [], None, type_params=[])
     dress(step, loop)
     run = call(attribute(attribute("self", stack), "run"), name(step.name), *(name(n) for n in carry))
     if caches:

@@ -94,7 +94,10 @@ def _take_back(
     target = targets[0]
     arguments = [_argument(statement.value, target, p) for p in written[target.key]]
     names = [a.id for a in arguments if isinstance(a, ast.Name)]
-    if len(names) != len(arguments) or not any(_is_read_later(function, n, statement) for n in names):
+    rebound = set(stored([statement]))  # the result takes the name: what was written is not read again
+    if len(names) != len(arguments) or not any(
+        _is_read_later(function, n, statement) for n in names if n not in rebound
+    ):
         return
     if len(targets) > 1 or len(set(names)) != len(names):
         return
@@ -102,11 +105,15 @@ def _take_back(
     result = statement.targets[0] if isinstance(statement, ast.Assign) else ast.Name("_", ast.Store())
     statement.value.taken_back = frozenset(names)
     block[index] = dress(
-        ast.Assign([ast.Tuple([result, *(ast.Name(n, ast.Store()) for n in names)], ast.Store())], statement.value),
+        ast.Assign([ast.Tuple([result, *(_received(n, rebound) for n in names)], ast.Store())], statement.value),
         statement,
     )
     for put in reversed([s for n in names if (s := _put_back(function, n)) is not None]):
         block.insert(index + 1, put)
+
+
+def _received(variable: str, rebound: set[str]) -> ast.Name:
+    return ast.Name("_" if variable in rebound else variable, ast.Store())
 
 
 def _argument(node: ast.Call, target: Function, parameter: str) -> ast.expr | None:
@@ -216,6 +223,9 @@ EXAMPLES = (
             s, x = fill(x)
             return x * s + fill(x * 1)[0]
         """,
+    ),
+    unchanged(
+        "def fill(t: torch.Tensor):\n    t[0] = 1.0\n    return t * 2\n\ndef entry(x):\n    x = fill(x)\n    return x"
     ),
     unchanged(
         "def double(n: int):\n    n += n\n    return n\n\ndef entry(n: int):\n    m = double(n)\n    return n + m"

@@ -21,6 +21,7 @@ _DRAWS = {
     "torch.Tensor.uniform": ("uniform", ("from", "to"), (0.0, 1.0)),
     "torch.Tensor.normal": ("normal", ("mean", "std"), (0.0, 1.0)),
 }
+_FILLED = frozenset({"jnp.empty", "jnp.zeros", "jnp.ones"})  # calls whose first argument is the shape
 _LOSSES = "transformers.loss."
 _PYTHON = frozenset({"__getitem__", "keys", "items", "values"})
 
@@ -155,7 +156,8 @@ class Ops(ast.NodeTransformer):
             names.get(n, ast.Constant(d)) for n, d in zip(_DRAWS[qualified][1], _DRAWS[qualified][2], strict=True)
         )
         self.context.imports.add("import jax")
-        shape = attribute(receiver, "shape")
+        filled = isinstance(receiver, ast.Call) and ast.unparse(receiver.func) in _FILLED
+        shape = receiver.args[0] if filled else attribute(receiver, "shape")
         key = call("rngs.params")
         if qualified.endswith("uniform"):
             return typed(call("jax.random.uniform", key, shape, minval=low, maxval=high), node)

@@ -28,6 +28,7 @@ def tidy(context: Context, definition: Definition, function: ast.FunctionDef) ->
     Fold().visit(function)
     while remove_unused(function):
         pass
+    _mark_unused(function)
     for block in blocks(function):
         if block:
             block[0].spaced = False
@@ -39,6 +40,20 @@ def remove_unused(function: ast.FunctionDef) -> bool:
     dropper = _Drop(used)
     function.body = dropper.block(function.body) or [ast.Pass()]
     return dropper.dropped
+
+
+def _mark_unused(function: ast.FunctionDef) -> None:
+    """Write `_` for a part of an unpacked value that nothing reads any more; what the source left unread stays."""
+    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    if "_" in used:
+        return
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            if ast.unparse(node.value).endswith(".shape"):
+                continue  # names of sizes say what the axes are
+            for element in node.targets[0].elts:
+                if isinstance(element, ast.Name) and element.id not in used:
+                    element.id = "_"
 
 
 class _Drop:
@@ -87,5 +102,6 @@ EXAMPLES = (
             return x
         """,
     ),
+    Example("def f(x):\n    y, z = g(x)\n    return y", "def f(x):\n    y, _ = g(x)\n    return y"),
     unchanged("def f(x):\n    called = x.pop()\n    return x"),
 )

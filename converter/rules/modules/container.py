@@ -10,6 +10,11 @@ def sequential(*args):
 
 
 @module("torch.nn.ModuleList")
+def empty_module_list():
+    return ModuleList()
+
+
+@module("torch.nn.ModuleList")
 def module_list(modules=None):
     return ModuleList(modules)
 

@@ -68,8 +68,7 @@ class Net(Module):
                 x = layer(x, local)
             else:
                 x = layer(x, full)
-            x = constrain(x, "activation_batch", "activation_length", "activation_embed")
-            return x
+            return constrain(x, "activation_batch", "activation_length", "activation_embed")
 
         x = self.layers.run(layer_step, x, key=lambda i: self.is_local[i])
         return self.head(x)
