@@ -75,7 +75,7 @@ def grouped(
     """Query heads that share a key head are computed together: keys and values are never repeated."""
     _refuse(dropout, kwargs)
     heads, kv_heads = query.shape[1], key.shape[1]
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scale: Any = query.shape[-1] ** -0.5 if scaling is None else scaling
     wide = jnp.promote_types(query.dtype, jnp.float32)
 
     def by_kv_head(x):
@@ -83,7 +83,7 @@ def grouped(
         return x[:, None] if x.shape[1] == 1 else x.reshape(x.shape[0], kv_heads, -1, *x.shape[2:])
 
     grouped_query = query.reshape(query.shape[0], kv_heads, heads // kv_heads, *query.shape[2:])
-    scores = jnp.einsum("bkgtd,bksd->bkgts", grouped_query, key, preferred_element_type=wide) * scaling
+    scores = jnp.einsum("bkgtd,bksd->bkgts", grouped_query, key, preferred_element_type=wide) * scale
     if position_bias is not None:
         scores = scores + by_kv_head(position_bias).astype(wide)
     if softcap is not None:

@@ -144,7 +144,7 @@ def _parse_side(side: str, text: str, sizes: dict[str, int]) -> Groups:
     while position < len(side):
         match = _TOKEN.match(side, position)
         token = match[1] if match else None
-        if token is None or token == ("(" if inside else ")"):
+        if match is None or token is None or token == ("(" if inside else ")"):
             raise LayoutError(
                 f"layout {text!r}: cannot read {side[position:]!r}; expected axis names or one level of ()"
             )

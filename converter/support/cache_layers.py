@@ -199,13 +199,13 @@ class Cache:
         self._groups[group] = (tuple(layers), True, self._groups[group][2])
         self._where |= {layer: (group, i) for i, layer in enumerate(layers)}
 
-    def open(self, groups: tuple[tuple[int, ...], ...]) -> list[dict[str, Array]]:
+    def open(self, groups: tuple[tuple[int, ...], ...]) -> Any:
         """The arrays of each tuple of layers, stacked on axis 0: free where they are stored so, else gathered."""
         self._scanned, self._closed = groups, {}
         return [dict(self._stacked(layers)) for layers in groups]
 
     @contextlib.contextmanager
-    def bound(self, state: list[dict[str, Array]], position: int, index: Any) -> Iterator["Bound"]:
+    def bound(self, state: Any, position: int, index: Any) -> Iterator["Bound"]:
         """Within the block every `layer_idx` means layer `index` (may be traced) of group `position` of what `open`
         returned.
         """
@@ -220,7 +220,7 @@ class Cache:
         bound.state = [*state[:position], slot.arrays, *state[position + 1 :]]
         self._closed[position] = slot.flags
 
-    def close(self, groups: tuple[tuple[int, ...], ...], state: list[dict[str, Array]]) -> None:
+    def close(self, groups: tuple[tuple[int, ...], ...], state: Any) -> None:
         """Take back the arrays of `open`, and the static flags of the layers bound in between."""
         for position, (layers, arrays) in enumerate(zip(groups, state, strict=True)):
             group = self._group(layers)
@@ -253,8 +253,8 @@ class Cache:
         """The opened layer, else this cache's own layer `layer_idx`."""
         if self._opened is not None and not own:
             return self._opened
-        if layer_idx not in self._where:
-            if not self.recording:
+        if layer_idx is None or layer_idx not in self._where:
+            if layer_idx is None or not self.recording:
                 raise KeyError(f"the cache has no layer {layer_idx}, it has {sorted(self._where)}; {REBUILD}")
             self._where[layer_idx] = (len(self._groups), 0)
             self._flags[layer_idx] = set()
@@ -286,7 +286,7 @@ class Cache:
 
     # --- pytree
 
-    def tree_flatten(self):
+    def tree_flatten(self) -> Any:
         """Arrays of all groups; the rest is structure."""
         structure = tuple((layers, stacked) for layers, stacked, _ in self._groups)
         flags = tuple((layer, tuple(sorted(names))) for layer, names in sorted(self._flags.items()) if names)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array
 
 LENGTH, INDEXER_LENGTH = "length", "indexer_length"
@@ -16,7 +16,7 @@ class Slot:
     flags.
     """
 
-    def __init__(self, layer_idx: int, arrays: dict[str, Array], index: Any, flags: set[str]):
+    def __init__(self, layer_idx: int, arrays: dict[str, Any], index: Any, flags: set[str]):
         self.layer_idx, self.arrays, self.index, self.flags = layer_idx, arrays, index, flags
 
     def read(self, name: str) -> Array:
@@ -41,7 +41,7 @@ class Slot:
                 f"cache layer {self.layer_idx}: {name!r} has shape {shape}, cannot take {value.shape}; {REBUILD}"
             )
         # Only lengths that are known now can be checked: a traced write past the end is clamped by XLA.
-        first = 0 if isinstance(start, jax.core.Tracer) else int(start)
+        first = 0 if isinstance(start, Tracer) else int(start)
         if first + value.shape[axis] > shape[axis]:
             raise ValueError(
                 f"cache layer {self.layer_idx} holds {shape[axis]} positions; {first} are used and {value.shape[axis]} "

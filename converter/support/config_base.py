@@ -10,10 +10,11 @@ import copy
 import dataclasses
 import functools
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, cast, dataclass_transform
 
 _INTERNAL = ("_frozen", "_hash", "_extra_keys")
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
@@ -26,7 +27,7 @@ def _refuse(self, *args, **kwargs) -> NoReturn:
 class FrozenList(list):
     """A list that cannot be changed and can be hashed; equal to a list of the same values."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]  # frozen, so hashable
         return hash(tuple(self))
 
     def __reduce__(self):
@@ -43,7 +44,7 @@ class FrozenList(list):
 class FrozenDict(dict):
     """A dictionary that cannot be changed and can be hashed; equal to a dict of the same items."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]  # frozen, so hashable
         return hash(frozenset(self.items()))
 
     def __reduce__(self):
@@ -88,7 +89,8 @@ def config_class(cls: Class) -> Class:
     """Make `cls` a frozen dataclass that its own `__post_init__` may still fill, with a property per alias."""
     cls = dataclasses.dataclass(frozen=True, init=False, eq=False, kw_only=True)(cls)
     # instead of dataclass's own, which would forbid assignments in __post_init__ too
-    cls.__setattr__, cls.__delattr__ = _set_while_building, _delete_while_building
+    for name, method in (("__setattr__", _set_while_building), ("__delattr__", _delete_while_building)):
+        setattr(cls, name, method)
     for name, target in cls.attribute_map.items():
         if name != target:
             setattr(cls, name, _alias(name))
@@ -153,9 +155,9 @@ class Config:
     def __init__(self, **values: Any):
         for field in dataclasses.fields(self):
             if field.name in values:
-                value = thaw(values.pop(field.name))
-                if isinstance(value, dict) and _is_config_class(field.default_factory):
-                    value = field.default_factory(**value)
+                value, factory = thaw(values.pop(field.name)), cast("Any", field.default_factory)
+                if isinstance(value, dict) and _is_config_class(factory):
+                    value = factory(**value)
             elif field.default_factory is not dataclasses.MISSING:
                 value = field.default_factory()
             elif field.default is not dataclasses.MISSING:
@@ -199,7 +201,7 @@ class Config:
         return {name: value for name, value in vars(self).items() if name not in _INTERNAL}
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._state() == other._state()
+        return isinstance(other, type(self)) and type(self) is type(other) and self._state() == other._state()
 
     def __hash__(self) -> int:
         if "_hash" not in vars(self):
@@ -237,9 +239,9 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], **overrides: Any) -> Self:
         """Build from a dictionary of fields; `overrides` win. What `to_dict` wrote under "run" sets run fields."""
-        values = _decode_floats(dict(values))
-        run = values.pop("run", {})
-        return cls(**{**values, **run, **overrides})
+        found = _decode_floats(dict(values))
+        run = found.pop("run", {})
+        return cls(**{**found, **run, **overrides})
 
     @classmethod
     def from_json(cls, path: str | Path, **overrides: Any) -> Self:
@@ -283,8 +285,8 @@ def _encode_floats(value: Any) -> Any:
         return {str(key): _encode_floats(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_encode_floats(item) for item in value]
-    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
-        return {"__float__": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"__float__": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
     return value
 
 

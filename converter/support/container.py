@@ -115,7 +115,8 @@ class _Keyed(_Container):
     """A container indexed by key."""
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None):
-        super().__init__(dict(items or {}))
+        given: Any = items or {}
+        super().__init__(dict(given))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

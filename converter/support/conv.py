@@ -35,7 +35,11 @@ class _Conv(Module):
 
     spatial: int
     transposed = False
-    bias = Leaf()
+    bias: Any = Leaf()
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: Any
 
     def _build(self, in_channels: int, out_channels: int, geometry: dict[str, Any], bias: bool, **options: Any) -> None:
         axes, config, rngs = options["axes"], options["config"], options["rngs"]
@@ -119,7 +123,7 @@ class _Convolution(_Conv):
                 raise ValueError(f"{type(self).__name__}: padding='same' needs stride 1, got {self.stride}")
             totals = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
             return [(total // 2, total - total // 2) for total in totals]
-        return [(p, p) for p in self.padding]
+        return [(int(p), int(p)) for p in self.padding]
 
 
 class Conv1d(_Convolution):

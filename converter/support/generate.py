@@ -47,7 +47,7 @@ def enable_compilation_cache() -> None:
     `JAX_COMPILATION_CACHE_DIR` names the folder (by default one below `XDG_CACHE_HOME` or ~/.cache);
     `JAX_ENABLE_COMPILATION_CACHE=false` switches it off.
     """
-    if jax.config.jax_compilation_cache_dir is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(root) / "jax_compilation_cache"))
     # Small programs too: a start consists of many of them.
@@ -173,6 +173,7 @@ class Generator:
         model = nnx.merge(self._graph, jax.tree.unflatten(self._tree, params))
         batch, width = prompt.shape
         state: dict[str, Any] = {"mask": mask, "encoded": None}
+        first = prompt
         if self.is_encoder_decoder:
             cache = init_cache(model, batch, new_tokens + 1, encoder_length=width)
             first = jnp.full((batch, 1), start, jnp.int32)

@@ -89,7 +89,10 @@ class Linear(Module):
     A tied layer (see leaves.tie_weights) has no kernel: `tied` is the embedding table [out_features, in_features].
     """
 
-    bias = Leaf()
+    bias: Any = Leaf()
+
+    kernel: Any
+    tied: Any
 
     def __init__(
         self,
@@ -193,9 +196,9 @@ def _check_ids(ids: Any, size: int) -> None:
 class _Norm(Module):
     """Attributes shared by layer norms: `scale` and `bias` over the last dimensions, or None."""
 
-    bias = Leaf()
+    bias: Any = Leaf()
 
-    def __init__(self, normalized_shape: Any, eps: float | None, affine: bool, bias: bool, axes: Any, config: Any):
+    def __init__(self, normalized_shape: Any, eps: Any, affine: bool, bias: bool, axes: Any, config: Any):
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         axes = (None,) * len(shape) if axes is None else axes
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, affine
@@ -204,7 +207,7 @@ class _Norm(Module):
         self.bias = param(full(shape, 0.0), axes, config) if affine and bias else None
 
     @property
-    def weight(self) -> Array | None:
+    def weight(self) -> Any:
         """The scale, or None."""
         return None if self.scale is None else self.scale[...].astype(self.dtype)
 

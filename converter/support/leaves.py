@@ -145,22 +145,24 @@ def tie_weights(model: nnx.Module, ties: Mapping[str, str]) -> None:
         if mine.get_raw_value().shape != (shape[::-1] if flipped else shape):
             raise ValueError(f"cannot tie {target} to {source}: shapes {mine.get_raw_value().shape} and {shape}")
         if flipped:
-            del module.kernel
-            module.kernel, name = None, "tied"
+            layer: Any = module
+            del layer.kernel
+            layer.kernel, name = None, "tied"
         setattr(module, name, theirs)
         module.aliases = (*module.aliases, name)
 
 
-def _owner(model: nnx.Module, fqn: str) -> tuple[nnx.Module, str]:
+def _owner(model: nnx.Module, fqn: str) -> tuple[Any, str]:
     """Return the module of a source parameter and the attribute that stores it."""
     *parents, leaf = fqn.split(".")
     node: Any = model
     for part in parents:
         if isinstance(node, LayerStack):
-            raise ValueError(f"cannot tie {fqn}: it lies in a layer stack; keep that layer outside the stack")
-        inside = vars(node) if isinstance(node, nnx.Module) else None
+            raise TypeError(f"cannot tie {fqn}: it lies in a layer stack; keep that layer outside the stack")
+        is_module = isinstance(node, nnx.Module)
+        inside: Any = vars(node) if is_module else node
         try:
-            node = inside[part] if inside is not None else node[int(part) if part.isdigit() else part]
+            node = inside[int(part) if part.isdigit() and not is_module else part]
         except (KeyError, IndexError, TypeError):
             raise KeyError(f"cannot tie {fqn}: no {part!r} in {type(node).__name__}") from None
     for name in LEAF_NAMES.get(leaf, (leaf,)):

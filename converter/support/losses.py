@@ -153,6 +153,8 @@ def ForCausalLMLoss(
 ) -> Float[Array, ""]:
     """Next-token cross entropy in float32: position t predicts label t + 1, the last position predicts nothing."""
     if shift_labels is None:
+        if labels is None:
+            raise ValueError("ForCausalLMLoss: neither labels nor shift_labels; give one of them")
         ignored = jnp.full_like(labels[..., :1], ignore_index)
         shift_labels = jnp.concatenate((labels[..., 1:], ignored), axis=-1)
     logits = logits.astype(float32).reshape(-1, vocab_size)

@@ -193,7 +193,7 @@ def create_causal_mask(
     block_sequence_ids: Int[Array, "b s"] | None = None,
     layer_idx: int | None = None,
     allow_is_causal_skip: bool = True,
-) -> Float[Array, "b 1 t s"]:
+) -> Float[Array, "b 1 t s"] | None:
     """Each query sees itself and what stands before it; bidirectional where `config.is_causal` is False.
 
     `attention_mask` is [batch, keys so far] (non-zero: no padding) or 4-D, then used as it is. Without it, without a
@@ -230,7 +230,7 @@ def create_sliding_window_causal_mask(
     block_sequence_ids: Int[Array, "b s"] | None = None,
     layer_idx: int | None = None,
     allow_is_causal_skip: bool = True,
-) -> Float[Array, "b 1 t s"]:
+) -> Float[Array, "b 1 t s"] | None:
     """Like `create_causal_mask`, and no further back than `config.sliding_window` positions, its own included."""
     if not getattr(config, "is_causal", True):
         return create_bidirectional_sliding_window_mask(

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.core import Tracer
 from jaxtyping import Array
 
 _ABSTRACT: contextvars.ContextVar[bool] = contextvars.ContextVar("abstract_parameters", default=False)
@@ -26,7 +27,8 @@ class Module(nnx.Module):
     @classmethod
     def from_config(cls, config: Any, *, rngs: nnx.Rngs) -> Self:
         """Build with random weights."""
-        return cls(config, rngs=rngs)
+        build: Any = cls
+        return build(config, rngs=rngs)
 
     @classmethod
     def abstract(cls, config: Any) -> Self:
@@ -41,13 +43,14 @@ class Module(nnx.Module):
 
         return load_pretrained(cls, folder, mesh=mesh, **overrides)
 
-    def train(self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> Self:  # type: ignore[override]  # torch's, not nnx's
         """Set `training` on this module and all below it; returns the module."""
-        for module in iter_modules(self):
+        every: Iterator[Any] = iter_modules(self)
+        for module in every:
             module.training = mode
         return self
 
-    def eval(self) -> Self:
+    def eval(self) -> Self:  # type: ignore[override]  # torch's, not nnx's
         """Switch dropout off and batch statistics to the stored ones, here and below."""
         return self.train(False)
 
@@ -98,7 +101,7 @@ class Constant:
 
     def __init__(self, value: Any):
         # Built under a trace (nnx.eval_shape, jit) the value is a tracer: fine within that trace, unreadable after it.
-        traced = isinstance(value, jax.core.Tracer)
+        traced = isinstance(value, Tracer)
         self._value = value if traced else np.asarray(value)
         content = b"" if traced else self._value.tobytes()
         self._identity = (self._value.shape, str(self._value.dtype), hashlib.sha256(content).digest())
@@ -135,7 +138,7 @@ class Initial:
     """A parameter's shape and how to draw its first value: `draw(key, dtype) -> array`."""
 
     shape: tuple[int, ...]
-    draw: Callable[[Array, Any], Array]
+    draw: Callable[[Any, Any], Array]
     random: bool = True
 
 

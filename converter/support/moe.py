@@ -7,6 +7,7 @@ sum them up again. All shapes are static: `n = tokens * k` rows whatever the rou
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +72,7 @@ class ExpertGroups:
         if self.backend == "ragged":
             return jax.lax.ragged_dot_general(x, weight, self.sizes, dimensions)
         if self.backend == "blocked":
-            out = blocked_product(x, weight, self.blocks, dimensions is _OUT_IN)
+            out: Any = blocked_product(x, weight, self.blocks, dimensions is _OUT_IN)
             return jnp.where(self.valid[:, None], out, 0)
         contracted = "oi" if dimensions is _OUT_IN else "io"
         every = jnp.einsum(f"ni,e{contracted}->eno", x, weight)  # every row through every expert

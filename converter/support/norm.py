@@ -23,7 +23,7 @@ def _per_channel(value: Array, ndim: int) -> Array:
 class _ChannelNorm(Module):
     """`scale` and `bias` [c], or None."""
 
-    bias = Leaf()
+    bias: Any = Leaf()
 
     def _parameters(self, channels: int, affine: bool, axes: Any, config: Any) -> None:
         self.affine, self.dtype = affine, compute_dtype(config)
@@ -31,7 +31,7 @@ class _ChannelNorm(Module):
         self.bias = param(full((channels,), 0.0), axes, config) if affine else None
 
     @property
-    def weight(self) -> Array | None:
+    def weight(self) -> Any:
         """The scale, or None."""
         return None if self.scale is None else self.scale[...].astype(self.dtype)
 
@@ -45,6 +45,9 @@ class _TrackingNorm(_ChannelNorm):
     """A norm with running statistics: Buffers `running_mean`, `running_var` [c] and `num_batches_tracked`, or None."""
 
     affine_default, track_default = True, True
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
     dims: tuple[int, ...]  # accepted numbers of dimensions, batch included
 
     def __init__(

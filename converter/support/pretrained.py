@@ -45,7 +45,7 @@ class _Reader(Protocol):
     def read(self, fqn: str, index: Index) -> np.ndarray: ...
 
 
-def load_pretrained(cls: type, folder: str | Path, *, mesh: Any = None, **overrides: Any) -> nnx.Module:
+def load_pretrained(cls: type, folder: str | Path, *, mesh: Any = None, **overrides: Any) -> Any:
     """Build `cls` from `folder/config.json` and fill it with the folder's weights.
 
     `folder` is a converted package's root (it has `weights/`) or a Hugging Face folder of this architecture.
@@ -73,7 +73,7 @@ class Weights:
 
     def __init__(self, model: nnx.Module, folder: str | Path, *, mesh: Any = None):
         wanted, folder, self.mesh = leaves(model), Path(folder), mesh
-        self.reader = _OwnWeights(folder / WEIGHTS) if (folder / WEIGHTS).is_dir() else _SourceWeights(folder)
+        self.reader: _Reader = _OwnWeights(folder / WEIGHTS) if (folder / WEIGHTS).is_dir() else _SourceWeights(folder)
         self.reader.check(wanted)
         self.parts = {id(variable): (variable, parts) for variable, parts in _by_variable(wanted.values())}
         self.shapes = {key: variable.get_value() for key, (variable, _) in self.parts.items()}
@@ -236,7 +236,7 @@ def _place(
     # devices that hold the same part (replicated axes) share one read
     parts_read: dict[tuple, np.ndarray] = {}
 
-    def part_of(index: Index) -> np.ndarray:
+    def part_of(index: Any) -> np.ndarray:
         key = tuple((part.start, part.stop) for part in index)
         if key not in parts_read:
             parts_read[key] = block(index)
@@ -275,7 +275,7 @@ def _config_class(cls: type) -> Any:
     import importlib
 
     own = getattr(cls, "config_class", None)
-    return own if own is not None else importlib.import_module(__package__).Config
+    return own if own is not None else importlib.import_module(__package__ or "").Config
 
 
 def _package_root() -> Path:

@@ -237,7 +237,7 @@ class PreTrainedConfig(RopeConfig, Config):
 
     def validate_architecture(self) -> None:
         """Heads that fill the embedding; subclasses check more."""
-        sizes = [getattr(self, name, None) for name in ("head_dim", "num_heads", "embed_dim")]
+        sizes: list[Any] = [getattr(self, name, None) for name in ("head_dim", "num_heads", "embed_dim")]
         if None not in sizes and sizes[0] * sizes[1] != sizes[2]:
             raise ValueError(f"embed_dim is {sizes[2]}, not head_dim {sizes[0]} times num_heads {sizes[1]}")
 

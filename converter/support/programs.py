@@ -91,7 +91,7 @@ def import_ahead() -> None:
 
 def identify(model: nnx.Module, graph: Any) -> str:
     """Digest of all that shapes the programs of `model`: sources of its package, configuration, structure, JAX."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     described = json.dumps(config.to_dict(), sort_keys=True, default=repr) if hasattr(config, "to_dict") else ""
     devices = jax.devices()
     return _digest(
@@ -128,8 +128,9 @@ def _digest(parts: Iterable[str | bytes]) -> str:
 
 def _folder() -> Path | None:
     """Beside JAX's own persistent cache; None where that is off or no local folder."""
-    place = jax.config.jax_compilation_cache_dir
-    if not place or not jax.config.jax_enable_compilation_cache or "://" in str(place):
+    settings: Any = jax.config
+    place = settings.jax_compilation_cache_dir
+    if not place or not settings.jax_enable_compilation_cache or "://" in str(place):
         return None
     return Path(place) / "modules"
 

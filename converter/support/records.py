@@ -11,7 +11,7 @@ out.logits, out["logits"], out[0], out.keys(), out.to_tuple()    # fields that a
 import dataclasses
 import inspect
 from collections.abc import Iterator
-from typing import Any, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 import jax
 
@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 
 class _Record:
+    if TYPE_CHECKING:  # `output_record` makes a dataclass of every subclass
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
     def to_tuple(self) -> tuple[Any, ...]:
         """Return the values that are not None, in the order of the fields."""
         return tuple(value for _, value in self.items())
@@ -73,6 +76,6 @@ def output_record(cls: type[T]) -> type[T]:
         namespace = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
         bases = (*(base for base in cls.__bases__ if base is not object), *bases)
         cls = cast("type[T]", type(cls.__name__, bases, namespace))
-    record = dataclasses.dataclass(eq=False)(cls)
+    record: Any = dataclasses.dataclass(eq=False)(cls)
     names = [field.name for field in dataclasses.fields(record)]
     return jax.tree_util.register_dataclass(record, data_fields=names, meta_fields=[])

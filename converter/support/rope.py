@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 float32 = jnp.float32  # the exact check lifts this to float64
 
-RopeParameters = tuple[Float[Array, " d"], float]
+RopeParameters = tuple[Float[Array | np.ndarray, " d"], float]
 
 
 def _select(config: Any, layer_type: str | None) -> tuple[Any, Any]:
@@ -179,7 +179,7 @@ def update_frequencies(
     position_ids: Int[Array, "..."],
     rope_type: str,
     layer_type: str | None = None,
-) -> Float[Array, " d"]:
+) -> Float[Array | np.ndarray, " d"]:
     """The frequencies for a call at `position_ids`, where the rope type depends on the sequence's length.
 
     Jit-able: the length, `max(position_ids) + 1`, may be traced. "longrope" picks its long factors for lengths beyond

@@ -53,8 +53,9 @@ def write_source(
                 out.write(written, values)
                 if note is not None:
                     note(written, values)
-        for name in kept.entries if kept is not None else ():
-            out.write(name, kept.read(name))
+        if kept is not None:
+            for name in kept.entries:
+                out.write(name, kept.read(name))
     return files
 
 

@@ -14,6 +14,7 @@ import struct
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, Self
 
 import ml_dtypes
 import numpy as np
@@ -272,7 +273,7 @@ class FolderWriter:
         self.place = {name: file for file, specs in files.items() for name in specs}
         self.writers = {file: TensorWriter(folder / file, specs, metadata.get(file)) for file, specs in files.items()}
 
-    def __enter__(self) -> "FolderWriter":
+    def __enter__(self) -> Self:
         return self
 
     def write(self, name: str, array: np.ndarray) -> None:
@@ -281,7 +282,7 @@ class FolderWriter:
             raise CheckpointError(f"{self.folder}: {name!r} was not announced")
         self.writers[self.place[name]].write(name, array)
 
-    def __exit__(self, error: type | None, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         try:
             if error is None:
                 for writer in self.writers.values():
@@ -320,7 +321,8 @@ def plan_shards(specs: Mapping[str, TensorSpec], max_bytes: int) -> dict[str, di
 
 def byte_view(array: np.ndarray) -> memoryview:
     """The bytes of an array in C order (a copy only where it is not contiguous)."""
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).cast("B")
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat).cast("B")
 
 
 def require_none(kinds: Mapping[str, Iterable[str]], where: str) -> None:
