@@ -1,7 +1,9 @@
 """The core architectures, from stored facts: no gaps, no longer than the source, same bytes, PyTorch's numbers."""
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -14,9 +16,15 @@ from maxcode.converter.pipeline import Conversion
 from tests.core import stored
 
 EXACT = 1e-10  # the gate's limit; 1e-15 is usual
-# jaxtyping's shape strings are no forward references (F722); what the formatter leaves longer than a line are comments
-# and strings of the source, kept as they are (E501).
-RULES = ("--select", "E,F,I,W", "--ignore", "E501,F722")
+# The formatter's checks beside ruff's default rules. What it leaves longer than a line are comments and strings of the
+# source, kept as they are (E501); jaxtyping's shape strings are no forward references (F722).
+RULES = (("--quiet",), ("--select", "E,F,I,W", "--ignore", "E501,F722"))
+# Methods that tensors have and arrays have not, or mean otherwise.
+REMNANT = re.compile(
+    r"\.(contiguous|unsqueeze|permute|masked_fill_?|new_(zeros|ones|full|empty|tensor)|float|long|numel|size|type_as|view)\("
+)
+# What the source's own annotations leave open (a field that is None until the configuration has filled it in).
+LOOSE = re.compile(r"report(Optional\w+|\w*(Argument|Attribute|Call|Index|Operator|Return|Assignment|Variable)\w*)$")
 LONGEST = {"qwen3": 450}  # lines of modeling.py: what the best hand port that we know has
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -48,11 +56,45 @@ def test_passes_ruff(name: str, tmp_path: Path):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
     options = ["--isolated", "--no-cache", "--line-length", "120"]
-    for command in (["check", *RULES, "--output-format", "concise"], ["format", "--check"]):
+    checks = [["check", *rules, "--output-format", "concise"] for rules in RULES]
+    for command in (*checks, ["format", "--check"]):
         done = subprocess.run(
             [find_ruff_bin(), *command, *options, str(tmp_path)], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", stored.TYPES)
+def test_leaves_no_tensor_method_where_no_run_came_by(name: str):
+    tree = ast.parse(_conversion(name).files["modeling.py"])
+    left = [found for n in ast.walk(tree) if isinstance(n, ast.Call) and (found := REMNANT.findall(_called(n)))]
+    assert not left
+
+
+def _called(node: ast.Call) -> str:
+    return f".{node.func.attr}(" if isinstance(node.func, ast.Attribute) else ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen3", "mamba2", "t5"])
+def test_passes_the_type_checker(name: str, tmp_path: Path):
+    """Support modules are clean; the model and its configuration are as loose about None as the source."""
+    package = tmp_path / "package"
+    for file, text in _conversion(name).files.items():
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(package)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    errors = [d for d in json.loads(done.stdout)["generalDiagnostics"] if d["severity"] == "error"]
+    assert json.loads(done.stdout)["summary"]["filesAnalyzed"] > 10
+    own = [
+        f"{Path(d['file']).name}:{d['range']['start']['line'] + 1}: {d['message']}"
+        for d in errors
+        if Path(d["file"]).name not in ("modeling.py", "config.py") or not LOOSE.match(d.get("rule", ""))
+    ]
+    assert not own, "\n".join(own)
 
 
 @pytest.mark.parametrize("name", stored.TYPES)
