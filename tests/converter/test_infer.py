@@ -76,3 +76,29 @@ def test_a_tensor_or_none_is_a_tensor(kinds: Kinds):
 def test_annotations_promise_kinds(annotation: str, expected: set):
     found = annotation_kinds(ast.parse(annotation, mode="eval").body)
     assert found - {"none"} == expected
+
+
+def _of(code: str, name: str, facts: dict, tmp_path: Path) -> Kinds:
+    path = tmp_path / "unrun.py"
+    path.write_text(code)
+    context = Context(Project("unrun", str(path)), facts, f"unrun.{name}")
+    file = context.project.files["unrun"]
+    definition = Definition(name, file, file.definitions[name])
+    return Kinds(context, definition, next(iter(definition.functions())))
+
+
+def test_a_method_that_only_tensors_have_tells_a_tensor(tmp_path: Path):
+    """Code that no run saw: names without annotation, results of layers, None wherever the run came by."""
+    code = """
+class Net:
+    def f(self, ids, config, text, groups):
+        shifted = ids.new_zeros(ids.shape)
+        a, b = self.c_attn(shifted).split(4, dim=2)
+        config.update(x=1)
+        words = text.split(",")
+        return groups
+"""
+    tree = {"": {"class": "unrun.Net"}, "c_attn": {"class": "torch.nn.modules.linear.Linear"}}
+    kinds = _of(code, "Net", {"tree": tree}, tmp_path)
+    assert all(kinds.names[n] == {"tensor"} for n in ("ids", "shifted", "a", "b"))
+    assert not any(kinds.names.get(n) for n in ("config", "text", "groups", "words"))
