@@ -19,6 +19,9 @@ _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recu
 def return_mutated(context: Context) -> None:
     """Rewrite every function that writes into a parameter, and every call to one; run before `InPlace`."""
     graph = CallGraph(context)
+    for function in graph.functions():
+        for block in blocks(function.node):
+            block[:] = [part for statement in block for part in _unchained(statement)]
     written = {f.key: _written(f, Kinds(context, f.owner, f.node)) for f in graph.functions()}
     needed: set[tuple[str, str]] = set()
     for function in graph.functions():
@@ -32,6 +35,28 @@ def return_mutated(context: Context) -> None:
     for function in graph.functions():
         if function.key in needed:
             _return_too(function, written[function.key])
+
+
+def _unchained(statement: ast.stmt) -> list[ast.stmt]:
+    """`x.mul_(a).add_(b)` as two statements, each of which writes into `x`."""
+    outer = statement.value if isinstance(statement, ast.Expr) else None
+    if not (isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute)):
+        return [statement]
+    inner = outer.func.value
+    if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)):
+        return [statement]
+    if not (is_inplace_name(outer.func.attr) and is_inplace_name(inner.func.attr)):
+        return [statement]
+    receiver = inner.func.value
+    if any(isinstance(n, ast.Call) for n in ast.walk(receiver)) and not _unchained(ast.Expr(inner))[1:]:
+        return [statement]  # a temporary value is written, not a variable
+    while isinstance(receiver, ast.Call):
+        receiver = receiver.func.value
+    second = ast.copy_location(ast.Expr(outer), statement)
+    outer.func.value = receiver
+    first = _unchained(ast.copy_location(ast.Expr(inner), statement))
+    dress(first[0], statement)
+    return [*first, second]
 
 
 class _First(ast.NodeTransformer):
@@ -223,6 +248,10 @@ EXAMPLES = (
             s, x = fill(x)
             return x * s + fill(x * 1)[0]
         """,
+    ),
+    Example(
+        "def f(x: torch.Tensor):\n    x.mul_(0.9).add_(1.0)\n    return x * 2",
+        "def f(x: torch.Tensor):\n    x.mul_(0.9)\n    x.add_(1.0)\n    return x * 2",
     ),
     unchanged(
         "def fill(t: torch.Tensor):\n    t[0] = 1.0\n    return t * 2\n\ndef entry(x):\n    x = fill(x)\n    return x"
