@@ -10,6 +10,7 @@ from maxcode.converter.optional import absent_names
 from maxcode.converter.passes.fold import Fold
 from maxcode.converter.passes.plumbing import Plumbing, drop_positionals
 from maxcode.converter.source import SourceFile
+from maxcode.converter.traced import splice
 
 _ALWAYS = frozenset({"__init__", "forward", "__getitem__", "__len__", "__iter__", "__call__", "__post_init__"})
 _TORCH = ("torch.", "torch")
@@ -65,6 +66,7 @@ def _reach(context: Context, qualified: str, found: dict[str, Definition]) -> No
     if not hasattr(file, "prepared"):
         file.prepared = True
         attach_facts(file, context.facts)
+    splice(context, definition)
     definition.node = _simplified(context, node, absent_names(file))
     found[definition.qualified] = definition
 

@@ -37,6 +37,7 @@ from maxcode.converter.passes import (
 )
 from maxcode.converter.passing import Pass, each_class, each_definition, each_function, transform
 from maxcode.converter.source import Project
+from maxcode.converter.traced import TracedPart, classes_to_trace, traced_parts
 
 # `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is
 # reached.
@@ -76,6 +77,8 @@ class Conversion:
     classes: dict[str, str] = field(default_factory=dict)  # converted class -> qualified source class
     source_sha256: str = ""
     torch_bases: dict[str, str] = field(default_factory=dict)  # source class -> the torch layer it derives from
+    traced: list[TracedPart] = field(default_factory=list)  # classes whose forward is an exported graph's
+    traceable: dict[str, str] = field(default_factory=dict)  # source class -> the gap that its forward reaches
 
     def to_json(self) -> dict[str, Any]:
         """JSON record, files by name and size only."""
@@ -86,6 +89,7 @@ class Conversion:
             "entry": self.entry,
             "classes": self.classes,
             "torch_bases": self.torch_bases,
+            "traced": [asdict(t) for t in self.traced],
             "source_sha256": self.source_sha256,
         }
 
@@ -113,6 +117,7 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
     return Conversion(
         files, gaps, context.assumptions, target["class_name"],
         {d.name: d.qualified for d in context.definitions if d.is_class}, _digest(project), torch_bases(facts),
+        traced_parts(context), classes_to_trace(context, gaps),
     )  # fmt: skip
 
 

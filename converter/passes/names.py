@@ -9,6 +9,8 @@ from maxcode.converter.collect import is_record
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.library import defines
 
+# Code made or looked up at run time, which nothing can convert.
+_DYNAMIC = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
 _KEPT_PACKAGES = frozenset(sys.stdlib_module_names) | {"numpy", "einops"}
 
 
@@ -30,6 +32,9 @@ class Names:
         bases = getattr(node, "bases", [])
         for child in _loaded_names(node):
             if child.id in self.own or not hasattr(child, "file") or self.is_provided(child):
+                continue
+            if child.id in _DYNAMIC and not self._is_local(child.id):
+                self.context.gap("CV107", child, child.id, "makes or looks up code at run time", "write the code out")
                 continue
             if any(child is b for b in bases) and self._is_dropped_base(child.id):
                 continue

@@ -60,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--tokens", type=int, default=24, help="greedy tokens of the cache scenario")
     command.set_defaults(run=_record)
 
+    command = commands.add_parser("trace", help="forwards of classes as straight lines of torch")
+    command.add_argument("--target", type=Path, required=True)
+    command.add_argument("--source", type=Path, help="the run folder's source/")
+    command.add_argument("--request", type=Path, required=True, help='JSON: {"classes": [...], "known": [...]}')
+    command.add_argument("--out", type=Path, required=True)
+    command.set_defaults(run=_trace)
+
     command = commands.add_parser("serve", help="answer requests on stdin")
     command.add_argument("--target", type=Path, required=True)
     command.add_argument("--source", type=Path, help="the run folder's source/")
@@ -146,6 +153,18 @@ def _record(arguments: argparse.Namespace) -> int:
     )
     index = record(session, arguments.out, arguments.scenarios or list(SCENARIOS))
     _say(sys.stdout, json.dumps(index))
+    return 0
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    _prepare(arguments)
+    from maxcode.evaluator.oracle.session import Session
+    from maxcode.evaluator.oracle.trace import trace_classes
+
+    request = json.loads(arguments.request.read_text())
+    session = Session(arguments.target, arguments.source)
+    found = trace_classes(session, request["classes"], set(request["known"]))
+    arguments.out.write_text(json.dumps(found, indent=1))
     return 0
 
 
