@@ -12,7 +12,7 @@ DROPPED_ATTRIBUTES = frozenset((
 ))  # fmt: skip
 DROPPED_METHODS = frozenset((
     "__repr__", "from_dict", "from_encoder_decoder_configs", "from_pretrained", "get_config_dict", "save_pretrained",
-    "validate_token_ids",
+    "validate_token_ids", "__setattr__", "__getattribute__", "__delattr__",
 ))  # fmt: skip
 _METHOD_DECORATORS = ("property", "staticmethod", "classmethod", "setter", "cached_property")
 _INIT, _POST_INIT = "__init__", "__post_init__"

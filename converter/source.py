@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import io
+import sys
 import tokenize
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -158,11 +159,22 @@ def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
         if isinstance(node, ast.If):
             found += _top_level(node.orelse) + _top_level(node.body)
         elif isinstance(node, ast.Try):
-            found += _top_level(node.body)
+            # What follows the import of an optional package runs where that is installed; a converted model has none.
+            found += [] if any(map(_is_optional_import, node.body)) else _top_level(node.body)
             found += [n for handler in node.handlers for n in _top_level(handler.body)]
         else:
             found.append(node)
     return found
+
+
+_NEEDED = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "einops", "transformers"}
+
+
+def _is_optional_import(node: ast.stmt) -> bool:
+    """An import of a package that a model can do without: none of the ones that every conversion has."""
+    if isinstance(node, ast.ImportFrom):
+        return not node.level and (node.module or "").split(".")[0] not in _NEEDED
+    return isinstance(node, ast.Import) and any(alias.name.split(".")[0] not in _NEEDED for alias in node.names)
 
 
 class _Attach:

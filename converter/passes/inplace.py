@@ -111,7 +111,7 @@ class InPlace(ast.NodeTransformer):
         if (
             isinstance(node.func, ast.Attribute)
             and is_inplace_name(node.func.attr)
-            and isinstance(node.func.value, ast.Call)
+            and isinstance(node.func.value, ast.Call | ast.BinOp | ast.UnaryOp)
             and self._is_array(node.func.value)
         ):
             return self._functional(node, node.func.value)

@@ -31,7 +31,11 @@ def convert_operations(context: Context) -> None:
     for definition in context.definitions:
         if isinstance(definition.node, ast.ClassDef | ast.FunctionDef):
             for function in list(definition.functions()):
-                apply(Ops(context, definition, function), function)
+                converting = Ops(context, definition, function)
+                apply(converting, function)
+                defaults = function.args
+                defaults.defaults = [converting.visit(d) for d in defaults.defaults]
+                defaults.kw_defaults = [d and converting.visit(d) for d in defaults.kw_defaults]
         else:
             empty = ast.arguments([], [], None, [], [], None, [])
             holder = ast.FunctionDef(definition.name, empty, [definition.node], [], None)
