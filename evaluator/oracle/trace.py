@@ -31,7 +31,10 @@ def trace_classes(session: Session, wanted: list[str], known: set[str]) -> dict[
 
     Where no text can be had: {"refused": reason}. `known` holds the names of torch functions that may be called.
     """
-    calls = {dtype: _captured(session, dtype, set(wanted)) for dtype in ("float32", "bfloat16")}
+    try:
+        calls = {dtype: _captured(session, dtype, set(wanted)) for dtype in ("float32", "bfloat16")}
+    except Exception as error:  # the source's own: not every function has every dtype
+        return {name: {"refused": f"the source does not run ({_in_short(error)})"} for name in wanted}
     found: dict[str, Traced] = {}
     for name in wanted:
         try:
@@ -39,9 +42,13 @@ def trace_classes(session: Session, wanted: list[str], known: set[str]) -> dict[
         except Refusal as refusal:
             found[name] = {"refused": str(refusal)}
         except Exception as error:  # whatever export raises: it has many kinds of its own
-            first = (str(error).strip().splitlines() or [""])[0]
-            found[name] = {"refused": f"torch.export: {type(error).__name__}: {first[:300]}"}
+            found[name] = {"refused": f"torch.export: {_in_short(error)}"}
     return found
+
+
+def _in_short(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first[:300]}"
 
 
 Call = tuple[str, nn.Module, dict[str, Any]]  # name of the instance, module, arguments by name

@@ -91,3 +91,11 @@ def test_graph_becomes_lines_of_torch(traced):
 )
 def test_what_has_no_text_says_why(traced, forward, reason):
     assert reason in traced(forward)["refused"]
+
+
+def test_a_source_that_does_not_run_in_every_dtype_is_refused(traced):
+    found = traced("""
+        def forward(self, x):
+            return torch.special.airy_ai(self.proj(x))
+    """)
+    assert "the source does not run (NotImplementedError" in found["refused"]
