@@ -9,6 +9,7 @@ every seeded fault is caught, 1 otherwise, 2 when the package fails a check with
 import argparse
 import ast
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -121,13 +122,13 @@ def summary(outcomes: list[Outcome], kinds: list[str]) -> dict[str, Any]:
 
 def self_test(run: Run, kinds: list[str], sites: int) -> Iterator[Outcome]:
     """Seed up to `sites` faults of each kind that change the program, one at a time."""
-    reached = reach(run, lines=True)
+    reached, judge = reach(run, "--lines"), Judge(run)
     found = find_faults(run.package, reached["lines"])
     for name in kinds:
         seeded = 0
         faults = [Fault(name, "weights.json")] if name in DATA_KINDS else found.get(name, [])
         for fault in faults[: TRIES + sites]:
-            outcome = try_fault(run, fault, reached["fingerprint"])
+            outcome = try_fault(run, fault, judge)
             seeded += outcome is not None
             if outcome is not None:
                 yield outcome
@@ -135,9 +136,28 @@ def self_test(run: Run, kinds: list[str], sites: int) -> Iterator[Outcome]:
                 break
 
 
-def reach(run: Run, *, lines: bool) -> dict[str, Any]:
-    """Lines that run and the fingerprint. Raises RuntimeError with the process's last line when it fails."""
-    command = [sys.executable, "-m", "maxcode.evaluator.reach", *run.arguments, *(["--lines"] if lines else [])]
+class Judge:
+    """Tells edits that change what a package computes from those that do not."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        return reach(self.run)["fingerprint"]
+
+    @functools.cached_property
+    def values(self) -> str:
+        return reach(self.run, "--values")["values"]
+
+    def is_change(self, faulty: Run) -> bool:
+        """Whether a program differs, and with it a bit of some output, cached step or gradient."""
+        return reach(faulty)["fingerprint"] != self.fingerprint and reach(faulty, "--values")["values"] != self.values
+
+
+def reach(run: Run, *options: str) -> dict[str, Any]:
+    """What `reach.py` says. Raises RuntimeError with the process's last line when it fails."""
+    command = [sys.executable, "-m", "maxcode.evaluator.reach", *run.arguments, *options]
     done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{run.package}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
@@ -196,7 +216,7 @@ def inject(fault: Fault, run: Run, folder: Path) -> Run | None:
     return Run(target, run.oracle, source)
 
 
-def try_fault(run: Run, fault: Fault, fingerprint: str) -> Outcome | None:
+def try_fault(run: Run, fault: Fault, judge: Judge) -> Outcome | None:
     """Run the checks on the faulty copy; None when the fault changes nothing."""
     with tempfile.TemporaryDirectory(prefix="maxcode-fault-") as folder:
         faulty = inject(fault, run, Path(folder))
@@ -205,10 +225,10 @@ def try_fault(run: Run, fault: Fault, fingerprint: str) -> Outcome | None:
         for check in failing(faulty, Path(folder) / "results.json", MEANT_FOR.get(fault.kind)):
             return Outcome(fault, check["name"], check["detail"])
         try:
-            same = reach(faulty, lines=False)["fingerprint"] == fingerprint
+            changed = judge.is_change(faulty)
         except RuntimeError as error:
             return Outcome(fault, "reach", str(error))
-        return None if same else Outcome(fault, "")
+        return Outcome(fault, "") if changed else None
 
 
 def failing(run: Run, out: Path, first: str | None = None) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@
 The list is data (`tests/data/core_models.json` of a checkout, or `--models FILE`): `types`, and `atlas`, a file beside
 it with one JSON entry a line (`model_type`, `class`, `config`, `inputs`). Scale "atlas" gates that entry as given,
 "derived" what `maxcode convert transformers:<type>` takes. `DIR/results.jsonl` gets one record a run; `--resume` leaves
-out those that are verified there. Exit status 0 when everything is verified, 1 otherwise, 2 for a wrong call.
+out those that passed there. Exit status 0 when everything is verified, 1 otherwise, 2 for a wrong call.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def _gate_all(options: argparse.Namespace) -> int:
     results = options.out / "results.jsonl"
     done = latest(read_results(results)) if options.resume else {}
     wanted = [(name, scale) for scale in scales for name in types]
-    todo = [key for key in wanted if done.get(key, {}).get("status") != "verified"]
+    todo = [key for key in wanted if key not in done or not passed(done[key])]
     sys.stdout.write(_HEAD + "\n")
     for record in _run_all(todo, options):
         with results.open("a") as file:

@@ -62,20 +62,27 @@ def _split(case: Case) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return {k: v for k, v in inputs.items() if k not in growing}, {k: inputs[k] for k in growing}
 
 
-def _stepwise(context: Context, case: Case, model: nnx.Module):
+def stepwise(case: Case, model: nnx.Module) -> tuple[list[dict[str, jax.Array]], int]:
+    """Outputs of the prefill and of every step of a recorded case, and how often the model was traced."""
     fixed, prompt = _split(case)
     length, steps = case.record["length"], case.record["steps"]
     decoder = Decoder(model, fixed, next(iter(prompt.values())).shape[0], length + steps)
     following = case.named("step_inputs")
     parts = [decoder(**prompt)]
     parts += [decoder(**{name: value[:, i : i + 1] for name, value in following.items()}) for i in range(steps)]
+    return parts, decoder.traces
+
+
+def _stepwise(context: Context, case: Case, model: nnx.Module):
+    length, steps = case.record["length"], case.record["steps"]
+    parts, traces = stepwise(case, model)
     expected = {
         n: v
         for n, v in case.outputs.items()
         if v.ndim > 1 and v.shape[1] == length + steps and _grows(parts, n, length)
     }
     actual = {name: np.concatenate([np.asarray(part[name]) for part in parts], 1) for name in expected}
-    return compare_outputs(actual, expected, logits=context.oracle.facts.get("logits")), decoder.traces
+    return compare_outputs(actual, expected, logits=context.oracle.facts.get("logits")), traces
 
 
 def _grows(parts: list[dict[str, jax.Array]], name: str, length: int) -> bool:

@@ -34,7 +34,19 @@ def test_an_edit_that_changes_nothing_is_not_seeded(run):
     text = (run.package / "modeling.py").read_text()
     start = text.index("self.groups = config.num_attention_heads")
     same = faults.Fault("none", "modeling.py", 1, start, start, "", "(0); ")
-    assert faults.try_fault(run, same, faults.reach(run, lines=False)["fingerprint"]) is None
+    assert faults.try_fault(run, same, faults.Judge(run)) is None
+
+
+@pytest.mark.slow
+def test_an_edit_that_changes_the_program_but_no_value_is_not_seeded(run, tmp_path):
+    text = (run.package / "modeling.py").read_text()
+    code = "return hidden_states, cache"
+    start = text.index(code)
+    same = faults.Fault("none", "modeling.py", 1, start, start + len(code), "", "return hidden_states * 1.0, cache")
+    judge = faults.Judge(run)
+    faulty = faults.inject(same, run, tmp_path)
+    assert faults.reach(faulty)["fingerprint"] != judge.fingerprint
+    assert not judge.is_change(faulty)
 
 
 @pytest.mark.slow
