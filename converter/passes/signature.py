@@ -2,6 +2,7 @@
 
 import ast
 
+from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition, broken
 from maxcode.converter.example import Example
@@ -49,18 +50,17 @@ class Signature(ast.NodeTransformer):
         if registry.canonical(qualified) in registry.MODULES:
             short = qualified.rsplit(".", 1)[-1]
             return self.context.use(support_module(short) or "layers", short)
-        if qualified.rsplit(".", 1)[-1] in ("ABC", "GenerationMixin", "object", "Protocol"):
+        if qualified.rsplit(".", 1)[-1] in ("ABC", "GenerationMixin", "object", "Protocol", *tables.DROPPED_BASES):
             return None
         if self.context.definition(qualified) is not None or not isinstance(base, ast.Name):
             return base
         new = self.names.resolve(qualified, root) if root in self.definition.file.imports else None
-        return (
-            ast.Name(new, ast.Load())
-            if new
-            else base
-            if root == text and new is None and self._is_known(root)
-            else None
-        )
+        if new is not None:
+            return ast.Name(new, ast.Load())
+        if self._is_known(root):
+            return base
+        self.context.gap("CV104", base, qualified, "no rule says what this base class is in JAX", "add it to plumbing.py")
+        return None
 
     def _is_known(self, name: str) -> bool:
         return any(name in names for names in self.context.support.values()) or name in {

@@ -302,7 +302,7 @@ def _encode_any(text: Text, options: argparse.Namespace) -> list[int]:
     return text.encode_chat([*system, {"role": "user", "content": options.prompt}])
 
 
-def _refuse(error: ValueError, options: argparse.Namespace) -> int:
+def _refuse(error: Exception, options: argparse.Namespace) -> int:
     """Say what is wrong with the request; with `--json` as one record on stderr."""
     record = {"error": "input", "where": "--prompt", "found": str(error), "expected": "", "do": ""}
     sys.stderr.write((json.dumps(record) if options.json else f"generate: {error}") + "\n")
@@ -345,10 +345,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     begin = time.perf_counter()
     import_ahead()
-    text = Text(options.folder)
     try:
+        text = Text(options.folder)
         prompt = _encode(text, options)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError, ImportError) as error:
         return _refuse(error, options)
     enable_compilation_cache()
     overrides = {} if options.dtype is None else {"dtype": options.dtype}

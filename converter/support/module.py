@@ -186,7 +186,7 @@ def param(value: Any, axes: Sequence[str | None] | None = None, config: Any = No
     axes = (None,) * len(stored.shape) if axes is None else tuple(axes)
     if len(axes) != len(stored.shape):
         raise ValueError(f"param: {len(axes)} axis names {axes!r} for shape {stored.shape}; give one per dimension")
-    return nnx.Param(stored, sharding_names=axes, eager_sharding=False)
+    return nnx.Param(stored, out_sharding=axes, eager_sharding=False)
 
 
 def _stored(value: Any, config: Any = None, rngs: Any = None) -> Any:

@@ -12,7 +12,7 @@ from flax import nnx
 from .module import Constant, iter_modules
 
 INDEX_NAMES = ("layer_idx", "layer_id", "layer_index", "idx", "block_idx")
-AXES = "out_sharding"  # the metadata name under which flax keeps `sharding_names`
+AXES = "out_sharding"  # the metadata name under which flax keeps axis names
 
 
 class LayerIndexUsedError(TypeError):

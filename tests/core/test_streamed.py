@@ -1,7 +1,6 @@
 """Models larger than memory: the exact check runs them layer by layer."""
 
 import sys
-from pathlib import Path
 
 import jax
 import numpy as np
