@@ -38,7 +38,7 @@ PLUMBING = frozenset(
         "sharding.py",
     }
 )
-# The check meant for a kind goes first: any failure catches the fault, and most faults then cost one check.
+# The check meant for a kind goes before `exact`: any failure catches the fault, and most then cost one check.
 MEANT_FOR = {
     "dropped upcast": "dtypes",
     "added upcast": "dtypes",
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     run = Run(find_package(options.package), options.oracle, options.source)
     kinds = options.kinds.split(",") if options.kinds else [*KINDS, *DATA_KINDS]
-    if not options.passes and (found := failing(run, options.out.with_suffix(".clean.json"))):
+    if not options.passes and (found := failing(run, options.out.with_suffix(".clean.json"), checks_of(run))):
         sys.stderr.write(f"{run.package}: {found[0]['name']} fails without any fault: {found[0]['detail']}\n")
         return 2
     outcomes: list[Outcome] = []
@@ -222,21 +222,29 @@ def try_fault(run: Run, fault: Fault, judge: Judge) -> Outcome | None:
         faulty = inject(fault, run, Path(folder))
         if faulty is None:
             return None
-        for check in failing(faulty, Path(folder) / "results.json", MEANT_FOR.get(fault.kind)):
+        recorded = checks_of(run)
+        first = [name for name in (MEANT_FOR.get(fault.kind), recorded[0]) if name in recorded]
+        for check in failing(faulty, Path(folder) / "first.json", first):
             return Outcome(fault, check["name"], check["detail"])
         try:
-            changed = judge.is_change(faulty)
+            if not judge.is_change(faulty):  # far cheaper than all checks
+                return None
         except RuntimeError as error:
             return Outcome(fault, "reach", str(error))
-        return Outcome(fault, "") if changed else None
+        for check in failing(faulty, Path(folder) / "rest.json", [n for n in recorded if n not in first]):
+            return Outcome(fault, check["name"], check["detail"])
+        return Outcome(fault, "")
 
 
-def failing(run: Run, out: Path, first: str | None = None) -> list[dict[str, Any]]:
-    """The first check that fails on a package, in a list; empty when all pass. The check `first` is tried first."""
+def checks_of(run: Run) -> list[str]:
+    """The checks that the recordings allow, in the order of `CHECKS`."""
     index = json.loads((run.oracle / "index.json").read_text())["scenarios"]
-    wanted = [name for name in CHECKS if name == "weights" or name in index]
-    wanted.sort(key=lambda name: name != first)
-    command = [sys.executable, "-m", "maxcode.evaluator.worker", *run.arguments, "--checks", ",".join(wanted)]
+    return [name for name in CHECKS if name == "weights" or name in index]
+
+
+def failing(run: Run, out: Path, checks: list[str]) -> list[dict[str, Any]]:
+    """The first of some checks that fails on a package, in a list; empty when all pass."""
+    command = [sys.executable, "-m", "maxcode.evaluator.worker", *run.arguments, "--checks", ",".join(checks)]
     command += ["--out", str(out), "--stop-at-failure"]
     subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=True)
     return [check for check in load_results(out)["checks"] if check["status"] == "fail"][:1]
