@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from maxcode import packaging, planning, stages
+from maxcode.broken import BrokenPackageError, as_gap
 from maxcode.errors import MaxCodeError
 from maxcode.excerpts import with_lines
 from maxcode.output import check_output, recover, staged_output
@@ -115,8 +116,8 @@ def _convert_into(request: ConvertRequest, run: Run, progress: Progress) -> Reco
     record |= _places(conversion, run, request.options)
     record["versions"] |= _source_version(request.target)
     if request.weights:
-        record |= _weights(conversion, run, request.options, progress)
-    if _gates(request) and not conversion.gaps:
+        record |= _weights(conversion, run, request.options, record["gaps"], progress)
+    if _gates(request) and not record["gaps"]:
         record |= _gate(run, run.package, request.gate_options, record, progress)
     return record
 
@@ -126,19 +127,32 @@ def _status_of(conversion: Any) -> str:
     return "gaps" if conversion.gaps else "traced" if conversion.traced else "not_shown"
 
 
-def _weights(conversion: Any, run: Run, options: ConvertOptions, progress: Progress) -> Record:
-    """The weight ledger; where gaps leave the weights without a place, a check that says so."""
-    from maxcode.evaluator.verdict import Check
+def _weights(
+    conversion: Any, run: Run, options: ConvertOptions, gaps: list[dict[str, Any]], progress: Progress
+) -> Record:
+    """The weight ledger; where gaps leave the weights without a place, a check that says so.
 
+    A package that cannot be built for another reason has one more gap than `gaps`.
+    """
     progress.stage("weights")
     try:
         return {"weights": stages.convert_weights(run, options, progress)}
+    except BrokenPackageError as error:
+        gap = as_gap(error, conversion, json.loads(run.facts.read_text()), options.package_name)
+        return _without_weights_of(run, error) | {"gaps": [*gaps, gap], "status": "gaps"}
     except stages.WeightsError as error:
         if not conversion.gaps:
             raise
-        shutil.rmtree(run.package / "weights", ignore_errors=True)
-        (run.package / "weights.json").unlink(missing_ok=True)
-        return {"checks": [Check("weights", "not_run", detail=f"gaps: {error.found}").to_json()]}
+        return _without_weights_of(run, error)
+
+
+def _without_weights_of(run: Run, error: MaxCodeError) -> Record:
+    """Take half-made weights away, and say why there are none."""
+    from maxcode.evaluator.verdict import Check
+
+    shutil.rmtree(run.package / "weights", ignore_errors=True)
+    (run.package / "weights.json").unlink(missing_ok=True)
+    return {"checks": [Check("weights", "not_run", detail=f"gaps: {error.found}").to_json()]}
 
 
 def _prepare(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from maxcode import hub
+from maxcode.broken import BrokenPackageError
 from maxcode.errors import InternalError, MaxCodeError
 from maxcode.processes import cache_folder, python_module, run_stage, stage_environment
 from maxcode.progress import Progress
@@ -224,10 +225,13 @@ def leaf_table(run: Run, package: Path, name: str, config: Path, progress: Progr
 
     Raises:
       WeightsError: a gap in a constructor keeps the model from being built.
+      BrokenPackageError: something else does.
     """
     command = python_module("maxcode.leaf_table", package, name, config)
     text = _in_run(run, progress, "weights", command, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
     answer = json.loads(text.strip().splitlines()[-1])
+    if isinstance(answer, dict) and "broken" in answer:
+        raise BrokenPackageError(answer["broken"], (answer["file"], answer["line"], answer["class"]))
     if isinstance(answer, dict):
         raise WeightsError("weights", f"the model cannot be built ({answer['gap']})", "a model without gaps")
     return answer

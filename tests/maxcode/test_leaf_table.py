@@ -24,4 +24,5 @@ def test_a_gap_in_a_constructor_is_told_apart_from_a_crash(tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"gap": "CV103: torch.nn.Fold: no rule"}
     (tmp_path / "net.py").write_text(GAPPY.replace("NotImplementedError", "ValueError"))
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["broken"] == "ValueError: CV103: torch.nn.Fold: no rule"
