@@ -68,9 +68,10 @@ def rotation_sign(node: ast.AST) -> str | None:
 
 @kind("norm eps")
 def norm_eps(node: ast.AST) -> str | None:
+    """An epsilon of another size, also where the source's is so small (1e-12) that ten of it would be noise."""
     if called(node) in ("rsqrt", "sqrt") and len(node.args) == 1 and is_op(node.args[0], ast.Add):
         inner = node.args[0]
-        return f"{ast.unparse(node.func)}({text(inner.left)} + {text(inner.right)} * 10)"
+        return f"{ast.unparse(node.func)}({text(inner.left)} + {text(inner.right)} * 10 + 1e-6)"
     return None
 
 
