@@ -31,7 +31,7 @@ def main(root: str, package: str, config: str) -> None:
 
 def _broken(error: Exception, folder: Path) -> dict[str, Any]:
     """Where in the package an exception came from: the last line of its model code, else of any file."""
-    frames = [f for f, _ in traceback.walk_tb(error.__traceback__) if f.f_code.co_filename.startswith(str(folder))]
+    frames = [f for f, _ in traceback.walk_tb(error.__traceback__) if Path(f.f_code.co_filename).is_relative_to(folder)]
     own = [f for f in frames if Path(f.f_code.co_filename).name == "modeling.py"] or frames
     text = " ".join(str(error).split())[:300]
     found: dict[str, Any] = {"broken": f"{type(error).__name__}: {text}", "file": "", "line": 0, "class": ""}
