@@ -176,6 +176,8 @@ def _decide(test: ast.expr, bound: Bound) -> bool | None:
             value = _value(test.left.id, bound)
             same = value == test.comparators[0].value
             return None if value is MISSING else same == isinstance(test.ops[0], ast.Eq)
+        case ast.Compare(ops=[ast.Eq()], comparators=[ast.Tuple(elts=[])], left=ast.Name()):
+            return _is_empty(test.left.id, bound)
         case ast.Name() if (value := _value(test.id, bound)) is not MISSING:
             return bool(value)
     return None
@@ -195,6 +197,16 @@ def _is_none(name: str, bound: Bound) -> bool | None:
     if isinstance(node, list | ast.Tuple | ast.List | ast.BinOp | ast.JoinedStr | ast.Compare) or is_dtype(node):
         return False
     return None if fact(node).kind in ("unknown", "none") else False
+
+
+def _is_empty(name: str, bound: Bound) -> bool | None:
+    """Whether an argument is the empty tuple."""
+    value, node = _value(name, bound), bound.given.get(name)
+    if value is not MISSING:
+        return value == ()
+    if isinstance(node, ast.Tuple) and not all(isinstance(e, ast.Starred) for e in node.elts):
+        return False
+    return None if fact(node).kind in ("unknown", "tuple", "list") else False
 
 
 class _Qualify(ast.NodeTransformer):

@@ -88,7 +88,9 @@ def prelu(input, weight):
     """x where positive, else x times its channel's slope (axis 1, or one slope for all)."""
     if weight.size > 1 and input.ndim > 1:
         weight = weight.reshape(-1, *(1,) * (input.ndim - 2))
-    return jnp.where(input > 0, input, weight.reshape(weight.shape or ()) * input)
+    elif input.ndim == 0:
+        weight = weight.reshape(())
+    return jnp.where(input > 0, input, weight * input)
 
 
 @op("torch.nn.functional.hardtanh")

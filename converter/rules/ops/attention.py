@@ -4,8 +4,9 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from maxcode.converter.rule import op
+from maxcode.converter.rule import helper, op
 from maxcode.converter.support import random
 
 
@@ -48,6 +49,15 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
     return random.feature_dropout(input, p, training, 3)
 
 
+@helper
+def nearest_entries(input, amounts):
+    """Pad with the nearest entry where cropping takes a whole axis away: the end that was cropped last is repeated."""
+    for axis, (low, high) in enumerate(amounts):
+        nearest = np.clip(np.arange(-low, input.shape[axis] + high), 0, input.shape[axis] - 1)
+        input = jnp.take(input, nearest, axis=axis)
+    return input
+
+
 @op("torch.nn.functional.pad")
 def pad(input, pad, mode="constant", value=None):
     """Pad the last axes, given (low, high) from the last axis backwards; negative amounts crop."""
@@ -56,6 +66,8 @@ def pad(input, pad, mode="constant", value=None):
     crop = tuple(
         slice(max(-low, 0), size - max(-high, 0)) for size, (low, high) in zip(input.shape, amounts, strict=True)
     )
+    if mode == "replicate" and 0 in input[crop].shape and input.size:
+        return nearest_entries(input, amounts)
     grow = [(max(low, 0), max(high, 0)) for low, high in amounts]
     if mode == "constant":
         return jnp.pad(input[crop], grow, constant_values=0 if value is None else value)

@@ -16,7 +16,7 @@ def to_dtype(input, dtype, non_blocking=False, copy=False, *, memory_format=None
 
 
 @op("torch.Tensor.to", when=lambda other: is_tensor(other))
-def to_other(input, other, non_blocking=False, copy=False):
+def to_other(input, other, non_blocking=False, copy=False, *, memory_format=None):
     return input.astype(other.dtype)
 
 

@@ -28,6 +28,18 @@ _ZERO_D_GRID = {
 }
 
 
+def _has_legacy_empty(tensors):
+    """Whether some input was 1-D without entries beside others: torch skips it, whatever their rank."""
+    shapes = [fact(tensor).shapes for tensor in getattr(tensors, "elts", ())]
+    return any((0,) in s for s in shapes) and not all(len(shape) == 1 for s in shapes for shape in s)
+
+
+@op("torch.cat", "torch.concat", "torch.concatenate", when=_has_legacy_empty)
+def cat_filled(tensors, dim=0):
+    """Join along an axis, without the 1-D inputs that have no entries."""
+    return jnp.concatenate([tensor for tensor in tensors if tensor.shape != (0,)] or tensors, axis=dim)
+
+
 @op("torch.cat", "torch.concat", "torch.concatenate")
 def cat(tensors, dim=0):
     return jnp.concatenate(tensors, axis=dim)

@@ -108,8 +108,12 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
 
 @helper
 def p_norm(x, p, axis, keepdims):
-    """(sum |x|^p)^(1/p) over axes, with gradient 0 (not NaN) where all entries are 0, as in torch."""
+    """(sum |x|^p)^(1/p) over axes, with gradient 0 (not NaN) where all entries are 0, as in torch.
+
+    No axes are all of them, and a 0-d array has an axis 0 that keeps its shape.
+    """
     size = jnp.abs(x)
+    axis = None if axis == () or x.ndim == 0 else axis
     if p == jnp.inf:
         return size.max(axis, keepdims=keepdims)
     if p == -jnp.inf:

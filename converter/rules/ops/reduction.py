@@ -30,14 +30,14 @@ def sum_everything(input, dim=None, keepdim=None, *, dtype=None):
     return input.sum(dtype=dtype)
 
 
-@op("torch.sum", "torch.Tensor.sum", limits=_ZERO_D, when=lambda dim: not _is_everything(dim))
+@op("torch.sum", "torch.Tensor.sum", limits=_ZERO_D)
 def sum_along(input, dim, keepdim=False, *, dtype=None):
-    return input.sum(dim, keepdims=keepdim, dtype=dtype)
+    return input.sum(None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
 
 @op("torch.nansum", "torch.Tensor.nansum", limits=_ZERO_D)
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
-    return jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype)
+    return jnp.nansum(input, axis=None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
 
 @op("torch.mean", "torch.Tensor.mean", when=lambda dim, keepdim: _is_everything(dim) and keepdim is None)
@@ -45,14 +45,14 @@ def mean_everything(input, dim=None, keepdim=None, *, dtype=None):
     return input.mean(dtype=dtype)
 
 
-@op("torch.mean", "torch.Tensor.mean", limits=_ZERO_D, when=lambda dim: not _is_everything(dim))
+@op("torch.mean", "torch.Tensor.mean", limits=_ZERO_D)
 def mean_along(input, dim, keepdim=False, *, dtype=None):
-    return input.mean(dim, keepdims=keepdim, dtype=dtype)
+    return input.mean(None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
 
 @op("torch.nanmean", "torch.Tensor.nanmean", limits=_ZERO_D)
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
-    return jnp.nanmean(input, axis=dim, keepdims=keepdim, dtype=dtype)
+    return jnp.nanmean(input, axis=None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
 
 @op("torch.prod", "torch.Tensor.prod", limits=_ZERO_D)
@@ -139,7 +139,7 @@ def all_of(input, dim=None, keepdim=False):
 
 @op("torch.count_nonzero", "torch.Tensor.count_nonzero", limits=_ZERO_D)
 def count_nonzero(input, dim=None):
-    return jnp.count_nonzero(input, axis=dim)
+    return jnp.count_nonzero(input, axis=None if dim == () else dim)
 
 
 def _is_flag(unbiased):
@@ -154,12 +154,14 @@ def var_of_all(input, unbiased):
 
 @op("torch.var", "torch.Tensor.var", when=lambda unbiased: unbiased is not None, limits=_ZERO_D)
 def var_unbiased(input, dim=None, unbiased=True, keepdim=False):
-    return jnp.var(input, axis=dim, ddof=int(unbiased), keepdims=keepdim)
+    return jnp.var(input, axis=None if dim == () else dim, ddof=int(unbiased), keepdims=keepdim)
 
 
 @op("torch.var", "torch.Tensor.var", limits=_ZERO_D)
 def var(input, dim=None, *, correction=1, keepdim=False):
-    return jnp.var(input, axis=dim, ddof=correction, keepdims=keepdim)
+    return jnp.var(
+        input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim
+    )
 
 
 @op("torch.std", "torch.Tensor.std", when=_is_flag)
@@ -169,12 +171,14 @@ def std_of_all(input, unbiased):
 
 @op("torch.std", "torch.Tensor.std", when=lambda unbiased: unbiased is not None, limits=_ZERO_D)
 def std_unbiased(input, dim=None, unbiased=True, keepdim=False):
-    return jnp.std(input, axis=dim, ddof=int(unbiased), keepdims=keepdim)
+    return jnp.std(input, axis=None if dim == () else dim, ddof=int(unbiased), keepdims=keepdim)
 
 
 @op("torch.std", "torch.Tensor.std", limits=_ZERO_D)
 def std(input, dim=None, *, correction=1, keepdim=False):
-    return jnp.std(input, axis=dim, ddof=correction, keepdims=keepdim)
+    return jnp.std(
+        input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim
+    )
 
 
 @op("torch.var_mean", when=_is_flag)
@@ -185,8 +189,8 @@ def var_mean_of_all(input, unbiased):
 @op("torch.var_mean", limits=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
 def var_mean(input, dim=None, *, correction=1, keepdim=False):
     return (
-        jnp.var(input, axis=dim, ddof=correction, keepdims=keepdim),
-        jnp.mean(input, axis=dim, keepdims=keepdim),
+        jnp.var(input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim),
+        jnp.mean(input, axis=None if dim == () else dim, keepdims=keepdim),
     )
 
 
@@ -198,8 +202,8 @@ def std_mean_of_all(input, unbiased):
 @op("torch.std_mean", limits=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
 def std_mean(input, dim=None, *, correction=1, keepdim=False):
     return (
-        jnp.std(input, axis=dim, ddof=correction, keepdims=keepdim),
-        jnp.mean(input, axis=dim, keepdims=keepdim),
+        jnp.std(input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim),
+        jnp.mean(input, axis=None if dim == () else dim, keepdims=keepdim),
     )
 
 
