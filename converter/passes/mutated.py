@@ -5,6 +5,7 @@ the call.
 """
 
 import ast
+import itertools
 
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition
@@ -34,7 +35,7 @@ def return_mutated(context: Context) -> None:
         _First(graph, function.owner, needed).visit(function.node)
     for function in graph.functions():
         if function.key in needed:
-            _return_too(function, written[function.key])
+            _return_too(context, function, written[function.key])
 
 
 def _unchained(statement: ast.stmt) -> list[ast.stmt]:
@@ -78,25 +79,32 @@ def _written(function: Function, types: Kinds) -> list[str]:
     parameters = [p for p in function.parameters if p != "self"]
     found = []
     for statement in ast.walk(function.node):
-        target = None
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            method = statement.value.func
-            if isinstance(method, ast.Attribute) and is_inplace_name(method.attr):
-                target = method.value
-        elif isinstance(statement, ast.Assign | ast.AugAssign):
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            adds = isinstance(statement, ast.AugAssign) and isinstance(target, ast.Name) and types.is_tensor(target)
-            target = target if adds or isinstance(target, ast.Subscript) else None
-        while isinstance(target, ast.Subscript):
-            target = target.value
+        target = _write_target(statement)
         if (
             isinstance(target, ast.Name)
             and target.id in parameters
             and "dict" not in types.of(target)
+            and (types.is_tensor(target) or getattr(statement, "target", None) is not target)
             and not _rebound_before(function, target)
         ):
             found.append(target.id)
     return list(dict.fromkeys(found))
+
+
+def _write_target(statement: ast.AST) -> ast.expr | None:
+    """What a statement writes into: `x` of `x.add_(1)`, `x[0] = 1` and `x += 1` (which rebinds what is no tensor)."""
+    target = None
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        method = statement.value.func
+        if isinstance(method, ast.Attribute) and is_inplace_name(method.attr):
+            target = method.value
+    elif isinstance(statement, ast.AugAssign):
+        target = statement.target
+    elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+        target = statement.targets[0]
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target
 
 
 def _rebound_before(function: Function, target: ast.Name) -> bool:
@@ -179,18 +187,54 @@ def _put_back(function: Function, variable: str) -> ast.stmt | None:
     return ast.Expr(node)
 
 
-def _return_too(function: Function, parameters: list[str]) -> None:
-    if not isinstance(function.node.body[-1], ast.Return | ast.Raise):
-        function.node.body.append(ast.Return(ast.Constant(None)))
-    for node in _own_nodes(function.node):
+def _return_too(context: Context, function: Function, parameters: list[str]) -> None:
+    body = function.node.body
+    if not isinstance(body[-1], ast.Return | ast.Raise):
+        body.append(ast.Return(ast.Constant(None)))
+    kept = {p: _keep_written(context, function, p) for p in parameters}
+    for node in _own_nodes(body):
         if isinstance(node, ast.Return):
-            node.value = ast.Tuple([node.value or ast.Constant(None), *(name(p) for p in parameters)], ast.Load())
+            handed = [name(f"written_{p}" if node in kept[p] else p) for p in parameters]
+            node.value = ast.Tuple([node.value or ast.Constant(None), *handed], ast.Load())
             node.hands_back = True
 
 
-def _own_nodes(function: ast.FunctionDef) -> list[ast.AST]:
-    """Nodes of a function without those of functions inside it, whose returns are their own."""
-    found, pending = [], list(function.body)
+def _keep_written(context: Context, function: Function, parameter: str) -> list[ast.AST]:
+    """Name what a parameter holds before it is bound to another value; returns the nodes below, which see that name.
+
+    A rebinding in a branch or loop leaves open which value comes back, and a write after it may reach the first value
+    through a view: gaps.
+    """
+    body = function.node.body
+    first = next((i for i, s in enumerate(body) if _rebindings(s, parameter)), None)
+    if first is None:
+        return []
+    below = _own_nodes(body[first:])
+    written = (n for n in below if isinstance(t := _write_target(n), ast.Name) and t.id == parameter)
+    nested = (n for s in body[first:] for n in _rebindings(s, parameter) if n is not s)
+    unclear = next(itertools.chain(nested, written), None)
+    if unclear is not None:
+        reason = f"{parameter!r} is written in place, and bound to another value in a branch or between two writes"
+        context.gap("CV134", unclear, f"{function.node.name}()", reason, "use another name for the new value")
+        return []
+    copy = ast.Assign([ast.Name(f"written_{parameter}", ast.Store())], name(parameter))
+    body.insert(first, ast.copy_location(copy, body[first]))
+    return below
+
+
+def _rebindings(statement: ast.stmt, parameter: str) -> list[ast.AST]:
+    """Nodes that bind the name to another value: no in-place operator, no nested function."""
+    found = []
+    for node in _own_nodes([statement]):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.For | ast.With | ast.NamedExpr):
+            heads = [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
+            found += [node] if parameter in stored(heads) else []
+    return found
+
+
+def _own_nodes(body: list[ast.stmt]) -> list[ast.AST]:
+    """Nodes of a body without those of functions inside it, whose returns are their own."""
+    found, pending = [], list(body)
     while pending:
         node = pending.pop()
         found.append(node)
@@ -252,6 +296,58 @@ EXAMPLES = (
     Example(
         "def f(x: torch.Tensor):\n    x.mul_(0.9).add_(1.0)\n    return x * 2",
         "def f(x: torch.Tensor):\n    x.mul_(0.9)\n    x.add_(1.0)\n    return x * 2",
+    ),
+    Example(
+        """
+        def fill(t: torch.Tensor, early: bool):
+            t[0] = 1.0
+            if early:
+                return t.sum()
+            t = t * 2
+            return t.mean()
+
+        def entry(x: torch.Tensor):
+            s = fill(x, False)
+            return x * s
+        """,
+        """
+        def fill(t: torch.Tensor, early: bool):
+            t[0] = 1.0
+            if early:
+                return t.sum(), t
+            written_t = t
+            t = t * 2
+            return t.mean(), written_t
+
+        def entry(x: torch.Tensor):
+            s, x = fill(x, False)
+            return x * s
+        """,
+    ),
+    Example(
+        """
+        def fill(t: torch.Tensor, twice: bool):
+            t[0] = 1.0
+            if twice:
+                t = t * 2
+            return t.mean()
+
+        def entry(x: torch.Tensor):
+            s = fill(x, False)
+            return x * s
+        """,
+        """
+        def fill(t: torch.Tensor, twice: bool):
+            t[0] = 1.0
+            if twice:
+                t = t * 2
+            return t.mean(), t
+
+        def entry(x: torch.Tensor):
+            s, x = fill(x, False)
+            return x * s
+        """,
+        gap="CV134",
     ),
     unchanged(
         "def fill(t: torch.Tensor):\n    t[0] = 1.0\n    return t * 2\n\ndef entry(x):\n    x = fill(x)\n    return x"

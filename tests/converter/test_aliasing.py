@@ -677,6 +677,40 @@ x = x * 1
 s = clear(x, 0.1)
 return x * s + clear(z * 1, 0.2)
 """,
+    "helper_rebinds_what_it_wrote": """
+def clear(t, limit):
+    t[t < limit] = 0.0
+    if limit > 5:
+        return t.sum()
+    t = t * 2
+    return t.mean()
+-----
+x = x * 1
+s = clear(x, 0.1)
+return x * s + z
+""",
+    "helper_rebinds_in_a_branch": """
+def clear(t, limit):
+    t[t < limit] = 0.0
+    if limit < 5:
+        t = t * 2
+    return t.mean()
+-----
+x = x * 1
+s = clear(x, 0.1)
+return x * s + z
+""",
+    "helper_writes_a_view_of_what_it_wrote": """
+def clear(t, limit):
+    t[t < limit] = 0.0
+    t = t.view(-1)
+    t[3] = 2.0
+    return t.mean()
+-----
+x = x * 1
+s = clear(x, 0.1)
+return x * s + z
+""",
     "augmented_shift_int": """
 x = x * 1
 n = 1
@@ -691,6 +725,7 @@ return x * m + n * z
 CONVERTED = frozenset({
     "mask_store_number", "mask_store_other", "mask_augmented", "mask_store_scalar_tensor",
     "handed_back_beside_a_size", "helper_called_in_both_ways",
+    "helper_rebinds_what_it_wrote",
     "helper_writes_argument", "helper_writes_argument_as_statement", "helper_augments_argument",
     "method_writes_argument", "list_item_written", "double_subscript_store", "double_subscript_augmented",
     "advanced_index_copy", "repeated_index_augmented", "copy_into_row", "swap_rows_cloned", "input_written",
