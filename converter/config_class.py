@@ -12,10 +12,11 @@ from typing import Any
 from maxcode.converter.config_fields import convert_class, targets
 from maxcode.converter.config_reach import SUPPORT, Collector, ConfigError, Reached
 from maxcode.converter.emit import format_text, unparse
+from maxcode.converter.facts import MISSING
 from maxcode.converter.nodes import dress
 from maxcode.converter.source import Project, SourceFile
 
-__all__ = ["ConfigError", "ConfigSource", "emit_config", "emit_module_config"]
+__all__ = ["ConfigError", "ConfigSource", "emit_config", "emit_module_config", "module_parameters"]
 
 # Tunix's names -> the source's, offered where the source has no such name itself.
 _TUNIX_NAMES = {
@@ -165,6 +166,25 @@ def emit_module_config(class_name: str, init_params: Sequence[tuple[str, str, An
         f'    """How to build and run `{class_name}`."""\n\n{body}\n',
         "config.py",
     )
+
+
+def module_parameters(facts: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """Constructor parameters of a plain module, as `emit_module_config` takes them, by the instrumented run.
+
+    One that was left at a default which is no plain data (a class, an object) is none: the constructor supplies it.
+    """
+    return [
+        (row["name"], row.get("default", ""), row["value"] if "value" in row else _literal(row.get("default", "None")))
+        for row in facts.get("constructor", ())
+        if "value" in row or "default" not in row or _literal(row["default"]) is not MISSING
+    ]
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return MISSING
 
 
 def _module_field(class_name: str, name: str, default: str, value: Any) -> str:

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from maxcode.converter.facts import MISSING, Fact
 from maxcode.converter.source import Project, SourceFile
@@ -83,6 +84,19 @@ class Context:
     def is_plain(self) -> bool:
         """Whether the model is built from arguments, without a framework's configuration; `.to` sets its dtypes."""
         return not self.facts.get("config_file")
+
+    @cached_property
+    def run_name(self) -> str:
+        """Parameter and attribute that carry how to run (dtypes, precision): `config`, unless the source means its own.
+
+        A framework's configuration has those fields; an object that a plain module calls `config` does not.
+        """
+        if not self.is_plain:
+            return "config"
+        nodes = [n for d in self.definitions if d.is_class for n in ast.walk(d.node)]
+        own = any(isinstance(n, ast.arg) and n.arg == "config" for n in nodes)
+        own |= any(isinstance(n, ast.Attribute) and n.attr == "config" for n in nodes)
+        return "run_config" if own else "config"
 
     def use(self, module: str, name: str) -> ast.Name:
         """Import `name` from the support module and return a reference to it."""

@@ -12,7 +12,7 @@ from typing import Any
 from maxcode.converter import registry
 from maxcode.converter.assemble import assemble
 from maxcode.converter.collect import collect
-from maxcode.converter.config_class import ConfigSource, emit_config, emit_module_config
+from maxcode.converter.config_class import ConfigSource, emit_config, emit_module_config, module_parameters
 from maxcode.converter.context import Assumption, Context, ConversionError, Gap
 from maxcode.converter.passes import (
     aliases,
@@ -160,20 +160,9 @@ def _check(context: Context, current: Pass, earlier: Pass, done: list[Pass]) -> 
 def _config_text(target: dict, facts: dict) -> str:
     """Text of the package's config.py."""
     if not target.get("config_class"):
-        parameters = [(row["name"], row.get("default", ""), _given(row)) for row in facts.get("constructor", ())]
-        return emit_module_config(target["class_name"], parameters)
+        return emit_module_config(target["class_name"], module_parameters(facts))
     source = ConfigSource(facts["config_file"], target["config_class"], target["config_module"])
     return emit_config(source, facts.get("config") or target.get("config") or {})
-
-
-def _given(row: dict) -> Any:
-    """The value of a constructor argument: what was given, else its default where that is plain data."""
-    if "value" in row:
-        return row["value"]
-    try:
-        return ast.literal_eval(row["default"])
-    except (KeyError, ValueError, SyntaxError):
-        return None
 
 
 def _class_names(text: str) -> frozenset[str]:

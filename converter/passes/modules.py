@@ -1,7 +1,7 @@
 """Constructors: torch modules become support layers, parameters and buffers get axes and dtypes.
 
-`config` and `rngs` travel down: a class takes `rngs` when anything below it makes parameters, and `config` when it
-needs the dtypes and its source did not take it.
+The run configuration and `rngs` travel down to every class below which parameters are made. It is `config`, which a
+framework's source hands down itself, or `run_config` where a plain source calls an object of its own `config`.
 """
 
 import ast
@@ -10,7 +10,8 @@ from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.axes import axis_of, unique
 from maxcode.converter.calls import CallGraph
-from maxcode.converter.context import Context, Definition, callees, seen
+from maxcode.converter.config_class import module_parameters
+from maxcode.converter.context import Context, Definition, callees, kinds, seen
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
@@ -61,6 +62,7 @@ class Constructors(ast.NodeTransformer):
 
     def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef, needs: Needs) -> None:
         self.context, self.definition, self.function, self.needs = context, definition, function, needs
+        self.run_name = context.run_name
         self.leaves: list[str] = []
         self.made = 0
 
@@ -75,16 +77,17 @@ class Constructors(ast.NodeTransformer):
             self.function.args.kw_defaults.append(None)
         if self.leaves:
             self._declare_leaves()
-        if "config" in extra and self.definition.qualified == self.context.entry:
+        if self.run_name in extra and self.definition.qualified == self.context.entry:
             self._build_from_config()
 
     def _build_from_config(self) -> None:
         """Give an entry class whose source knows no configuration the way to build it from one."""
-        own = ast.Assign([ast.Attribute(name("self"), "config", ast.Store())], name("config"), lineno=0)
+        own = ast.Assign([ast.Attribute(name("self"), self.run_name, ast.Store())], name(self.run_name), lineno=0)
         self.function.body.insert(_after_super(self.function.body), own)
-        fields = [a.arg for a in self.function.args.args[1:]] + [a.arg for a in self.function.args.kwonlyargs]
-        made = call("cls", **{f: dotted(f"config.{f}") for f in fields if f not in ("config", "rngs")})
-        made.keywords += [ast.keyword("config", name("config")), ast.keyword("rngs", name("rngs"))]
+        parameters = [a.arg for a in self.function.args.args[1:]] + [a.arg for a in self.function.args.kwonlyargs]
+        fields = {field for field, *_ in module_parameters(self.context.facts)}
+        made = call("cls", **{p: dotted(f"config.{p}") for p in parameters if p in fields})
+        made.keywords += [ast.keyword(self.run_name, name("config")), ast.keyword("rngs", name("rngs"))]
         method = ast.parse(
             '@classmethod\ndef from_config(cls, config, *, rngs):\n    """Build with random weights."""'
         ).body[0]
@@ -104,29 +107,44 @@ class Constructors(ast.NodeTransformer):
             node.body.insert(
                 _after_docstring(node), ast.Assign([ast.Name(attr, ast.Store())], call(leaf), lineno=node.lineno)
             )
-        dtype = ast.Assign(
-            [attribute("self", "dtype")], call(self.context.use("layers", "compute_dtype"), name("config")), lineno=0
-        )
+        computed = call(self.context.use("layers", "compute_dtype"), name(self.run_name))
+        dtype = ast.Assign([attribute("self", "dtype")], computed, lineno=0)
         dtype.targets[0].ctx = ast.Store()
         self.function.body.insert(_after_super(self.function.body), dtype)
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
         target = node.targets[0]
-        if (
-            isinstance(target, ast.Attribute)
-            and ast.unparse(target.value) == "self"
-            and isinstance(node.value, ast.Call)
-        ):
-            qualified = class_name(self.definition, node.value)
-            if qualified in PARAMETER:
-                node.value = self._parameter(node.value)
-                self.leaves.append(target.attr)
+        if isinstance(target, ast.Attribute):
+            stored = self._stored(node.value, target.attr) if ast.unparse(target.value) == "self" else None
+            if stored is not None:
+                node.value = stored
                 return node
-            if qualified in BUFFER:
-                node.value = self._buffer(node.value.args[0], node.value, target.attr)
-                return node
+            if self._is_tie(target, node.value):
+                ties = ast.Dict([_fqn(target)], [_fqn(node.value)])
+                return dress(ast.Expr(call(self.context.use("leaves", "tie_weights"), name("self"), ties)), node)
         self.generic_visit(node)
         return node
+
+    def _is_tie(self, target: ast.Attribute, value: ast.expr) -> bool:
+        """Whether a constructor gives one layer the parameter of another (`self.head.weight = self.embed.weight`)."""
+        both = isinstance(value, ast.Attribute) and kinds(value) == {"param"} and self.function.name == "__init__"
+        return both and all(
+            ast.unparse(n).startswith("self.") and ast.unparse(n).count(".") > 1 for n in (target, value)
+        )
+
+    def _stored(self, value: ast.expr, attr: str) -> ast.expr | None:
+        """The value of an attribute that is a parameter or buffer, or is one on a condition; else None."""
+        if isinstance(value, ast.IfExp):
+            branches = [self._stored(branch, attr) for branch in (value.body, value.orelse)]
+            if branches == [None, None]:
+                return None
+            value.body, value.orelse = (new or old for new, old in zip(branches, (value.body, value.orelse)))
+            return value
+        qualified = class_name(self.definition, value) if isinstance(value, ast.Call) else None
+        if qualified in PARAMETER:
+            self.leaves.append(attr)
+            return self._parameter(value)
+        return self._buffer(value.args[0], value, attr) if qualified in BUFFER else None
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
         made = node.value
@@ -194,7 +212,7 @@ class Constructors(ast.NodeTransformer):
         value = node.args[0] if node.args else node.keywords[0].value
         keywords = [
             ast.keyword("axes", _axes_tuple(self._parameter_axes(node, value))),
-            ast.keyword("config", name("config")),
+            ast.keyword("config", name(self.run_name)),
         ]
         if _is_unfilled(value) and _rank(node, value) != 1:
             shape = [a for a in value.args if not isinstance(a, ast.Starred)]
@@ -226,7 +244,7 @@ class Constructors(ast.NodeTransformer):
         self.made += 1
         if isinstance(persistent, ast.Constant) and not persistent.value:
             # `.to(dtype)` of a plain module casts its tables too; a framework's loader leaves them as they were built.
-            config = {"config": name("config")} if self.context.is_plain else {}
+            config = {"config": name(self.run_name)} if self.context.is_plain else {}
             return typed(call(self.context.use("layers", "constant"), self.visit(value), **config), node)
         if attr is None:
             self.context.gap(
@@ -234,7 +252,7 @@ class Constructors(ast.NodeTransformer):
             )
         else:
             self.leaves.append(attr)
-        made = call(self.context.use("layers", "Buffer"), self.visit(value), config=name("config"))
+        made = call(self.context.use("layers", "Buffer"), self.visit(value), config=name(self.run_name))
         return typed(made, node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -266,14 +284,14 @@ class Constructors(ast.NodeTransformer):
 
     def _extra(self, needed: tuple[str, ...], node: ast.Call) -> list[ast.keyword]:
         given = {k.arg for k in node.keywords}
-        values = {"config": self._config(), "rngs": name("rngs")}
+        values = {self.run_name: self._config(), "rngs": name("rngs")}
         return [ast.keyword(k, values[k]) for k in needed if k not in given]
 
     def _config(self) -> ast.expr:
         taken = {a.arg for a in (*self.function.args.args, *self.function.args.kwonlyargs)}
-        if self.function.name != "__init__" and "config" not in taken:
-            return dotted("self.config")
-        return name("config")
+        if self.function.name != "__init__" and self.run_name not in taken:
+            return dotted(f"self.{self.run_name}")
+        return name(self.run_name)
 
     def _module(self, node: ast.Call, canonical: str) -> ast.expr:
         keywords = {k.arg: k.value for k in node.keywords if k.arg not in ("device", "dtype", None)}
@@ -321,6 +339,10 @@ def _pick(positional: list[ast.expr], named: dict, names: tuple[str, ...]) -> li
         for i, n in enumerate(names)
         if i < len(positional) or n in named
     ]
+
+
+def _fqn(node: ast.expr) -> ast.expr:
+    return ast.Constant(ast.unparse(node).removeprefix("self."))
 
 
 def _axes_tuple(axes: tuple[str | None, ...]) -> ast.expr:

@@ -1,4 +1,4 @@
-"""Which constructors need `config` and `rngs` beside their source's arguments."""
+"""Which constructors need a run configuration and `rngs` beside their source's arguments."""
 
 import ast
 
@@ -12,7 +12,7 @@ BUFFER = frozenset({"torch.nn.parameter.Buffer", "torch.nn.Buffer"})
 
 
 class Needs:
-    """Which extra keywords (`config`, `rngs`) each module class takes."""
+    """Which extra keywords (the run configuration, `rngs`) each module class takes."""
 
     def __init__(self, context: Context) -> None:
         registry.load()
@@ -35,7 +35,7 @@ class Needs:
             self._makes_parameters(definition, node) for node in ast.walk(constructor) if isinstance(node, ast.Call)
         ):
             taken = {a.arg for a in (*constructor.args.args, *constructor.args.kwonlyargs)}
-            self.keywords[key] = tuple(k for k in ("config", "rngs") if k not in taken)
+            self.keywords[key] = tuple(k for k in (self.context.run_name, "rngs") if k not in taken)
         return self.keywords[key]
 
     def _makes_parameters(self, definition: Definition, node: ast.Call) -> bool:

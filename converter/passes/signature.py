@@ -11,6 +11,7 @@ from maxcode.converter.library import support_module
 from maxcode.converter.nodes import COMMENT_FIELDS
 from maxcode.converter.passes.names import Names
 
+_HASHES = {"eq", "frozen", "unsafe_hash"}
 _MODULE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "torch.nn.modules.Module"})
 
 
@@ -37,6 +38,7 @@ class Signature(ast.NodeTransformer):
         node.bases = list({ast.unparse(b): b for b in bases}.values())
         if len(node.bases) > 1:
             node.bases = [b for b in node.bases if ast.unparse(b) != "Module"]
+        node.decorator_list = [_hashable(d) for d in node.decorator_list]
         self.generic_visit(node)
         return node
 
@@ -59,7 +61,9 @@ class Signature(ast.NodeTransformer):
             return ast.Name(new, ast.Load())
         if self._is_known(root):
             return base
-        self.context.gap("CV104", base, qualified, "no rule says what this base class is in JAX", "add it to plumbing.py")
+        self.context.gap(
+            "CV104", base, qualified, "no rule says what this base class is in JAX", "add it to plumbing.py"
+        )
         return None
 
     def _is_known(self, name: str) -> bool:
@@ -89,6 +93,10 @@ class Signature(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if node in getattr(self.definition.node, "body", ()) and _has_fields(self.definition.node):
+            node.annotation = self._annotation(node.annotation) or ast.Name("object", ast.Load())
+            node.value = self.visit(node.value) if node.value is not None else None
+            return node
         self.generic_visit(node)
         if node.value is None or not isinstance(node.target, ast.Name | ast.Attribute):
             return node
@@ -115,6 +123,21 @@ class Signature(ast.NodeTransformer):
         return (
             None if converted is None or any(getattr(n, "dropped", False) for n in ast.walk(converted)) else converted
         )
+
+
+def _has_fields(node: ast.ClassDef) -> bool:
+    """Whether the class's annotations are its fields."""
+    marks = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list] + node.bases
+    return any(tables.last(ast.unparse(mark)) in ("dataclass", "NamedTuple") for mark in marks)
+
+
+def _hashable(decorator: ast.expr) -> ast.expr:
+    """`@dataclass` with a hash by value: a module that keeps such an object is hashed with it when it is compiled."""
+    made = decorator if isinstance(decorator, ast.Call) else ast.Call(decorator, [], [])
+    if tables.last(ast.unparse(made.func)) == "dataclass" and not {k.arg for k in made.keywords} & _HASHES:
+        made.keywords.append(ast.keyword("unsafe_hash", ast.Constant(True)))
+        return made
+    return decorator
 
 
 class _Annotation(ast.NodeTransformer):

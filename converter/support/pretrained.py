@@ -15,6 +15,7 @@ from flax import nnx
 
 from .axis_layout import Index
 from .model_leaves import Leaf, leaves
+from .settings import run_config
 from .source_writer import SHARD_BYTES, WAIVED, copy_side_files, write_source
 from .tensor_files import (
     CheckpointError,
@@ -120,7 +121,7 @@ def save_pretrained(
     else:
         raise ValueError(f"save_pretrained: format is {format!r}, expected 'jax' or 'hf'")
     copy_side_files(Path(side_files) if side_files is not None else _package_root(), folder)
-    _write_changed_config(getattr(model, "config", None), folder / "config.json")
+    _write_changed_config(run_config(model), folder / "config.json")
 
 
 class _OwnWeights:

@@ -25,6 +25,7 @@ import jax
 from flax import nnx
 
 from .cache import Cache, EncoderDecoderCache
+from .settings import run_config
 
 _SETTINGS = (
     "jax_default_matmul_precision",
@@ -91,7 +92,7 @@ def import_ahead() -> None:
 
 def identify(model: nnx.Module, graph: Any) -> str:
     """Digest of all that shapes the programs of `model`: sources of its package, configuration, structure, JAX."""
-    config: Any = getattr(model, "config", None)
+    config = run_config(model)
     described = json.dumps(config.to_dict(), sort_keys=True, default=repr) if hasattr(config, "to_dict") else ""
     devices = jax.devices()
     return _digest(

@@ -12,16 +12,22 @@ import jax
 experts_backend: contextvars.ContextVar[str] = contextvars.ContextVar("experts_backend", default="auto")
 
 
+def run_config(model: Any) -> Any:
+    """What a model runs by: its `run_config` where the source has a `config` of its own, else its `config`."""
+    return vars(model).get("run_config", getattr(model, "config", None))
+
+
 def at_config_settings(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a model's method with `self.config.matmul_precision` for every product and `self.config.experts` for experts.
+    """Run a model's method with its configuration's `matmul_precision` for products and `experts` for experts.
 
     A precision of "default" leaves JAX's own setting alone.
     """
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        precision = getattr(self.config, "matmul_precision", "default")
-        token = experts_backend.set(getattr(self.config, "experts", "auto"))
+        config = run_config(self)
+        precision = getattr(config, "matmul_precision", "default")
+        token = experts_backend.set(getattr(config, "experts", "auto"))
         try:
             with contextlib.nullcontext() if precision == "default" else jax.default_matmul_precision(precision):
                 return method(self, *args, **kwargs)
