@@ -16,7 +16,7 @@ from tests import torch_samples
 registry.load()
 # torch's own remarks on calls that its samples make.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:dropout2d. Received a .-D input"),
+    pytest.mark.filterwarnings("ignore:dropout2d. Received a"),
     pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss"),
     pytest.mark.filterwarnings("ignore:(var|std).*degrees of freedom is <= 0"),
 ]
