@@ -48,6 +48,9 @@ DROPPED_BASES = frozenset({"GenerationMixin", "PushToHubMixin", "EmbeddingAccess
 
 TIED_KEYS = "_tied_weights_keys"  # class attribute: parameter -> the one it shares, when the configuration ties
 
+# Comments on code that a conversion leaves out, wherever they stand.
+DROPPED_COMMENTS = ("gradient checkpointing", "gradient_checkpointing")
+
 # Calls whose effect is none of the model's: logging, checks of the environment, initialisation of random weights.
 DROPPED_CALLS = frozenset({
     "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info",

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from maxcode.converter.plumbing import DROPPED_COMMENTS
+
 FRAMEWORKS = ("transformers",)  # packages whose code may be part of a model that lies elsewhere
 
 
@@ -21,11 +23,11 @@ class Comments:
 
     @classmethod
     def read(cls, text: str) -> "Comments":
-        """Collect the comments of Python source `text`."""
+        """Collect the comments of Python source `text`, without those on what no conversion keeps."""
         comments = cls()
         lines = text.split("\n")
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
+            if token.type == tokenize.COMMENT and not any(t in token.string.lower() for t in DROPPED_COMMENTS):
                 line, column = token.start
                 alone = not lines[line - 1][:column].strip()
                 (comments.own_line if alone else comments.trailing)[line] = token.string

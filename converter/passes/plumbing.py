@@ -7,7 +7,7 @@ from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, copy_facts, kinds, seen
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
-from maxcode.converter.passes.rope import update_rope
+from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 
 
 class Plumbing(ast.NodeTransformer):
@@ -44,6 +44,10 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        if any(
+            tables.last(ast.unparse(d)) == ROPE_DECORATOR for f in node.body for d in getattr(f, "decorator_list", ())
+        ):
+            drop_bookkeeping(node)
         node.decorator_list = [d for d in node.decorator_list if self._keeps(d)]
         node.body = [s for statement in node.body for s in self._statements(statement)] or [ast.Pass()]
         return node

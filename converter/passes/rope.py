@@ -6,10 +6,12 @@ The framework's decorator rewrites a buffer before each call; here the same choi
 import ast
 
 from maxcode.converter.context import Context
-from maxcode.converter.nodes import attribute, call, name, typed
+from maxcode.converter.nodes import attribute, blocks, call, name, typed
 
 DECORATOR = "dynamic_rope_update"
 _BUFFER = "inv_freq"
+_ORIGINAL = "original_inv_freq"
+_BOOKKEEPING = frozenset({_ORIGINAL, "max_seq_len_cached", "original_max_seq_len"})
 
 
 def update_rope(context: Context, function: ast.FunctionDef) -> None:
@@ -20,6 +22,28 @@ def update_rope(context: Context, function: ast.FunctionDef) -> None:
         return
     reader = _Reads(context, "layer_type" if "layer_type" in parameters else None)
     function.body = [reader.visit(statement) for statement in function.body]
+
+
+def drop_bookkeeping(node: ast.ClassDef) -> None:
+    """Take out of a constructor what only the framework's decorator would read: first frequencies, longest length.
+
+    A name that the class reads itself stays.
+    """
+    read = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
+    for block in (b for s in node.body if isinstance(s, ast.FunctionDef) and s.name == "__init__" for b in blocks(s)):
+        block[:] = [s for s in block if not _is_bookkeeping(s, read)] or [ast.Pass()]
+
+
+def _is_bookkeeping(statement: ast.stmt, read: set[str]) -> bool:
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)]):
+            return attr in _BOOKKEEPING - read
+        case ast.Expr(value=ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id="self"), key, _])):
+            return any(
+                isinstance(n, ast.Constant) and str(n.value).endswith(_ORIGINAL) and _ORIGINAL not in read
+                for n in ast.walk(key)
+            )
+    return False
 
 
 class _Reads(ast.NodeTransformer):

@@ -82,6 +82,13 @@ def test_comments_belong_to_their_statements():
     assert (second.leading, second.spaced, second.following) == (["# next"], True, ["# below"])
 
 
+def test_comments_on_dropped_plumbing_go_with_it():
+    call = SourceFile("m", "m.py", "f(\n    x,  # as a positional argument for gradient checkpointing\n)\n").tree.body[
+        0
+    ]
+    assert call.trailing == ""
+
+
 def test_hash_signs_in_strings_are_no_comments():
     assert SourceFile("m", "m.py", 'x = "# no"\n').tree.body[0].trailing == ""
 
