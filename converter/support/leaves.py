@@ -131,7 +131,8 @@ def tie_weights(model: nnx.Module, ties: Mapping[str, str]) -> None:
 
     Raises:
         KeyError: no such parameter.
-        ValueError: shapes differ, or one lies in a scanned layer stack.
+        ValueError: shapes differ.
+        TypeError: one lies in a scanned layer stack.
     """
     for target, source in ties.items():
         (module, name), (home, home_name) = _owner(model, target), _owner(model, source)

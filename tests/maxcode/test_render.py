@@ -1,5 +1,7 @@
 """What a terminal shows of a record."""
 
+import re
+
 import pytest
 
 from maxcode import render
@@ -48,7 +50,8 @@ def test_a_verdict_says_what_to_do_next(status, weights, following, capsys, tmp_
     render.show_record(empty_record(status, "t", str(tmp_path)))
     shown = capsys.readouterr().out
     assert "next: " in shown
-    assert following.format(tmp_path) in shown
+    # a narrow terminal breaks a long path over the lines of the box
+    assert re.sub(r"\s", "", following.format(tmp_path)) in re.sub(r"[\s│]", "", shown)
 
 
 def test_markup_in_texts_is_not_interpreted(capsys):

@@ -180,7 +180,7 @@ def test_the_command_of_a_package(tmp_path):
     package = tmp_path / "toy"
     package.mkdir()
     (package / "__init__.py").write_text(PACKAGE)
-    for name in ("generate", "chat", "sampling", "programs", "cache", "cache_layers", "cache_slots"):
+    for name in ("generate", "chat", "sampling", "programs", "settings", "cache", "cache_layers", "cache_slots"):
         source = Path(generation.__file__).with_name(f"{name}.py")
         (package / source.name).write_bytes(source.read_bytes())
     vocabulary = {f"w{i}": i for i in range(VOCABULARY)}

@@ -130,7 +130,7 @@ def test_embeddings_and_biases_share():
 
 
 def test_ties_that_cannot_be():
-    with pytest.raises(ValueError, match="layer stack"):
+    with pytest.raises(TypeError, match="layer stack"):
         tie_weights(head(), {"layers.1.up.weight": "embed.weight"})
     with pytest.raises(KeyError, match="no 'nothing'"):
         tie_weights(head(), {"nothing.weight": "embed.weight"})
