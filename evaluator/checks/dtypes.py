@@ -7,7 +7,7 @@ from flax import nnx
 
 from maxcode.evaluator.capture import watching
 from maxcode.evaluator.checks.registry import Context, check
-from maxcode.evaluator.operations import narrower, operation_dtypes
+from maxcode.evaluator.operations import module_names, narrower, not_widened, traced_operations
 from maxcode.evaluator.package import accepted, cast_floats, named_outputs, split_static, to_jax
 from maxcode.evaluator.verdict import Check
 
@@ -37,7 +37,9 @@ def dtypes(context: Context) -> Check:
                     )
     detail = f"{compared} boundaries compared"
     if (operations := case.record.get("operations")) is not None:
-        faults += narrower(operation_dtypes(model, cast_floats(case.inputs, "bfloat16")), operations)
+        dtypes_of, widened = traced_operations(model, cast_floats(case.inputs, "bfloat16"))
+        faults += narrower(dtypes_of, operations)
+        faults += not_widened(widened, case.record.get("widened", {}), module_names(model))
         detail += f", and operations inside {len(operations)} modules"
     detail = "; ".join(faults[:SHOWN]) or detail
     if absent:

@@ -88,7 +88,7 @@ def dtypes(session: Session) -> Recording:
     watcher, inputs = Watcher(model, keep_tensors=False), session.inputs("bfloat16")
     with Operations(model) as operations:
         case = recording.case("seed0", inputs, watcher.run(inputs, "bfloat16", session.seed))
-    case["operations"] = operations.record()
+    case["operations"], case["widened"] = operations.record(), operations.widened()
     case["modules"] = []
     for entry in watcher.calls:
         named = {side: {n: dtype_name(v.dtype) for n, v in entry.pop(side).items()} for side in ("inputs", "outputs")}

@@ -1,5 +1,6 @@
-"""Which dtypes the model's own roots, exponentials and the like are computed in, by the module that calls them."""
+"""Which dtypes the model's own roots, exponentials and the like are computed in, and what it widens, by module."""
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -30,12 +31,23 @@ def _functions() -> dict[Any, tuple[str, ...]]:
     return found
 
 
+def _is_widened(function: Any, args: tuple, kwargs: dict, result: Any) -> bool:
+    """Whether a call's own purpose, or its `dtype`, is to go from a narrower float to float32."""
+    casts = (torch.Tensor.float, torch.Tensor.to, torch.Tensor.type)
+    if not isinstance(result, torch.Tensor) or result.dtype != torch.float32 or not args:
+        return False
+    given = args[0]
+    narrow = isinstance(given, torch.Tensor) and given.is_floating_point() and given.element_size() < 4
+    return narrow and (function in casts or (kwargs.get("dtype") == torch.float32 and given.numel() == result.numel()))
+
+
 class Operations(TorchFunctionMode):
     """Collects, while it is entered, result dtypes by innermost running module of `model` and family."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self._found: dict[str, dict[str, set[str]]] = {}
+        self._widened: dict[str, Counter[int]] = {}
         self._running: list[str] = []
         self._functions = _functions()
         self._handles = []
@@ -52,6 +64,8 @@ class Operations(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = function(*args, **(kwargs or {}))
+        if self._running and _is_widened(function, args, kwargs or {}, result):
+            self._widened.setdefault(self._running[-1], Counter())[result.numel()] += 1
         for family in self._families(function, kwargs or {}):
             if self._running and isinstance(result, torch.Tensor) and result.is_floating_point():
                 families = self._found.setdefault(self._running[-1], {})
@@ -61,6 +75,10 @@ class Operations(TorchFunctionMode):
     def record(self) -> dict[str, dict[str, list[str]]]:
         """`{module: {family: [dtypes]}}`, sorted, of the modules that computed anything of the kind."""
         return {fqn: {f: sorted(v) for f, v in families.items()} for fqn, families in sorted(self._found.items())}
+
+    def widened(self) -> dict[str, dict[str, int]]:
+        """`{module: {number of values: how often}}` of arrays that a cast or a `dtype` argument widens to float32."""
+        return {fqn: {str(n): times for n, times in sorted(c.items())} for fqn, c in sorted(self._widened.items())}
 
     def _families(self, function: Any, kwargs: dict) -> tuple[str, ...]:
         if function in (F.gelu, torch._C._nn.gelu):

@@ -46,3 +46,11 @@ def test_hooks_are_gone_after_the_run():
     with Operations(model):
         pass
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_what_is_widened_on_purpose_is_counted_by_size():
+    model, x = Net(), torch.randn(2, 8, dtype=torch.bfloat16)
+    with Operations(model) as watched:
+        model(x)
+    # the norm that upcasts; softmax with a dtype, and the cast before softplus
+    assert watched.widened() == {"": {"16": 2}, "first": {"16": 1}}
