@@ -3,7 +3,7 @@
 import keyword
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
@@ -161,7 +161,7 @@ class GraphText:
         return f"{self._value(x)}[{', '.join([':'] * dim + [part])}]"
 
     def _index(self, node: fx.Node) -> str:
-        x, indices = node.args
+        x, indices = cast("tuple[fx.Node, list[Any]]", node.args)
         return f"{self._value(x)}[{', '.join(':' if i is None else self._value(i) for i in indices)}]"
 
     def _size(self, node: fx.Node) -> str:
