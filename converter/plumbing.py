@@ -5,7 +5,10 @@ say what becomes of each piece, keyed on the last part of its qualified name, si
 about often.
 """
 
+import sys
+
 FRAMEWORK = "transformers."
+KEPT_PACKAGES = frozenset(sys.stdlib_module_names) | {"numpy", "einops"}  # imports of these stay as they are
 
 # Decorators that change how a function is called or documented, not what it computes.
 DROPPED_DECORATORS = frozenset({

@@ -3,13 +3,12 @@
 import ast
 import importlib.util
 import io
-import sys
 import tokenize
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from maxcode.converter.plumbing import DROPPED_COMMENTS
+from maxcode.converter.plumbing import DROPPED_COMMENTS, KEPT_PACKAGES
 
 FRAMEWORKS = ("transformers",)  # packages whose code may be part of a model that lies elsewhere
 
@@ -169,7 +168,7 @@ def _top_level(body: list[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-_NEEDED = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "einops", "transformers"}
+_NEEDED = KEPT_PACKAGES | {"torch", *FRAMEWORKS}
 
 
 def _is_optional_import(node: ast.stmt) -> bool:

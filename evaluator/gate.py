@@ -5,7 +5,6 @@ Oracle and package run in processes of their own, in the sandbox, because both r
 
 import dataclasses
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from typing import Any
 import maxcode
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.backends import backend_checks
-from maxcode.evaluator.machine import cpus
+from maxcode.evaluator.machine import cpus, process_limit
 from maxcode.evaluator.package import find_package
 from maxcode.evaluator.sandbox import isolation, run_limited
 from maxcode.evaluator.verdict import Check, Verdict, decide
@@ -250,7 +249,7 @@ def oracle(arguments: list[str], folder: Path, options: Options, say: OnProgress
 
 def limited(command: list[str], folder: Path, options: Options, say: OnProgress):
     """Run a command under the sandbox's limits; it may write below `folder` only."""
-    memory = options.memory_bytes or int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 0.9)
+    memory = options.memory_bytes or process_limit()
     root = str(Path(maxcode.__file__).resolve().parent.parent)
     return run_limited(
         command, timeout_s=options.timeout_s, memory_bytes=memory, writable=[folder],

@@ -22,6 +22,11 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def process_limit() -> int:
+    """Bytes that a limited process may hold: nine tenths of the machine's memory."""
+    return int(psutil.virtual_memory().total * 0.9)
+
+
 def room_for_weights() -> int:
     """Bytes of weights that this process can still hold and compute with.
 

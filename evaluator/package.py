@@ -4,6 +4,7 @@ The contract is docs/interfaces.md section 4; nothing of the converter is import
 """
 
 import contextlib
+import functools
 import importlib
 import inspect
 import json
@@ -125,10 +126,15 @@ class Package:
 
     def size(self, **overrides: Any) -> int:
         """Bytes of the weights of the model that `build` would give; 0 where no model without memory can be built."""
+        return self._count * jnp.dtype(overrides.get("weight_dtype", "float32")).itemsize
+
+    @functools.cached_property
+    def _count(self) -> int:
+        """Values in all parameters, the same for every dtype and whether layers are scanned or not."""
         if not hasattr(self.module.Model, "abstract"):
             return 0
-        shapes = jax.tree.leaves(nnx.state(self.module.Model.abstract(self.config(**overrides)), nnx.Param))
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
+        parameters = nnx.state(self.module.Model.abstract(self.config()), nnx.Param)
+        return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
     def config(self, **overrides: Any) -> Any:
         return self.module.Config.from_json(self.source / "config.json", **overrides)

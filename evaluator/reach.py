@@ -2,9 +2,9 @@
 
 A seeded fault counts only on a line that runs, and only if it changes the program: the fingerprint covers the traced
 programs (bfloat16 and lifted float64, forward, cached step, training mode), their constants and the loaded weights.
-Prints one JSON line: {"lines": {file: [line, …]}, "fingerprint": hex, "values": hex}. The values are all outputs of
-every recorded input in bfloat16 and in lifted float64, cached steps and gradients: an edit that leaves each bit of them
-as it was (half of a table that holds everything twice, say) is no fault.
+Prints one JSON line: {"lines": {file: [line, …]}} with "fingerprint" or, when asked, "values". These cover all outputs
+of every recorded input in bfloat16 and in lifted float64, cached steps and gradients: an edit that leaves each bit of
+them as it was (half of a table that holds everything twice, say) is no fault.
 """
 
 import argparse
@@ -30,6 +30,8 @@ from maxcode.evaluator.package import (
     to_jax,
 )
 from maxcode.evaluator.recording import Recordings
+
+FORWARD = ("exact", "float32", "long", "padding", "edges")  # scenarios whose inputs `values` runs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,15 +82,11 @@ def fingerprint(package: Package, oracle: Recordings) -> str:
             given = cast_floats(case.inputs, dtype)
             batch = case.array("greedy").shape[0]
             _program(digest, model, given, new_cache(model, given, batch, case.record["length"] + 1))
-    for leaf in jax.tree.leaves(nnx.state(model)):
-        digest.update(np.asarray(leaf).tobytes())
+    _bits(digest, nnx.state(model))
     if oracle.facts.get("batch_norm"):
         model.train()
         _program(digest, model, cast_floats(inputs, "float64"))
     return digest.hexdigest()
-
-
-FORWARD = ("exact", "float32", "long", "padding", "edges")
 
 
 def values(package: Package, oracle: Recordings) -> str:
@@ -135,8 +133,7 @@ def _program(digest: Any, model: nnx.Module, inputs: dict[str, Any], cache: Any 
 
     program = jax.make_jaxpr(forward)(state, to_jax(traced), cache)
     digest.update(program.jaxpr.pretty_print(source_info=False).encode())
-    for constant in program.consts:
-        digest.update(np.asarray(constant).tobytes())
+    _bits(digest, program.consts)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from maxcode.evaluator.package import Package, accepted, named_outputs, to_jax, 
 class StreamedRunner:
     """`runner(inputs) -> {output name: array}`, as package.Runner, of a model that is never whole in memory."""
 
-    def __init__(self, package: Package, **overrides: Any):
-        self.model = package.module.Model.abstract(package.config(**overrides, **_unscanned(package)))
+    def __init__(self, package: Package, dtype: str):
+        overrides = package.overrides(dtype, scan_layers=False)
+        self.model = package.module.Model.abstract(package.config(**overrides))
         self.weights = package.submodule("pretrained").Weights(self.model, package.source)
         self.layers, held = split_by_layer(self.model)
         self.weights.fill(held)
@@ -38,10 +39,6 @@ class StreamedRunner:
             yield
         finally:
             self.weights.empty(variables)
-
-
-def _unscanned(package: Package) -> dict[str, Any]:
-    return {"scan_layers": False} if package.has_run_field("scan_layers") else {}
 
 
 def split_by_layer(model: nnx.Module) -> tuple[dict[str, list[nnx.Variable]], list[nnx.Variable]]:

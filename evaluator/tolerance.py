@@ -8,6 +8,7 @@ import numpy as np
 
 EXACT = 1e-10  # float64 on both sides, explicit float32 lifted
 EXACT_WITH_REASON = 1e-9  # where the oracle or the package records why the summation order differs by more
+TRACED = 1e-12  # PyTorch beside lines read off its own graph, float64
 KL = 1e-8  # float64 logits, nats, mean over positions
 TOP1 = 1.0  # share of positions with the same most likely token, float64
 

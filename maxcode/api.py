@@ -44,7 +44,7 @@ def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandb
         _prepare(_without_weights(target), run, progress, with_weights=False)
         conversion = _convert(run, options, progress)
         progress.stage("report")
-        record = empty_record("gaps" if conversion.gaps else "not_shown", target.text)
+        record = empty_record(_status_of(conversion), target.text)
         record |= _places(conversion, run, options) | {"timings": dict(progress.timings)}
         facts = json.loads(run.facts.read_text())
         size = stages.stored_bytes(run.read_target())

@@ -22,6 +22,7 @@ from maxcode import bench_figures
 from maxcode.bench_figures import Figure, Setting
 from maxcode.demo import convert
 from maxcode.errors import Exit, MaxCodeError
+from maxcode.evaluator.machine import cpus
 from maxcode.two_sides import smollm
 
 FIGURES: dict[str, Callable[[Setting], list[Figure]]] = {
@@ -43,7 +44,7 @@ def main(
     """Measure and print; exit status 1 when a figure misses its limit."""
     console = Console(stderr=as_json)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or cpus()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])  # for both sides alike
     if unknown := set(only or ()) - FIGURES.keys():
         console.print(f"bench: {sorted(unknown)} unknown; expected of {', '.join(FIGURES)}")

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from maxcode import embeddings
 from maxcode.errors import Exit, MaxCodeError
+from maxcode.evaluator.machine import cpus
 from maxcode.two_sides import Sides, minilm, sides, smollm
 
 QUESTION = "What is the capital of France?"
@@ -43,7 +44,7 @@ def main(
     """Run the demo; exit status 1 when the two sides differ, else that of the gate."""
     console, start = Console(), time.monotonic()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or cpus()
     try:
         chat, status = convert(smollm(), output / "smollm2", gate=gate)
         agree = show_answer(console, chat, threads)

@@ -10,9 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from maxcode.errors import InternalError, MaxCodeError, is_no_space, no_space
+from maxcode.evaluator.machine import process_limit
 from maxcode.evaluator.sandbox import Completed, IsolationError, run_limited
 from maxcode.progress import Progress
 
@@ -30,7 +29,6 @@ _PASSED = (
     "XLA_",
 )
 _TIMEOUT_SECONDS = 6 * 3600.0  # a stage of a large model takes hours; a stuck one must end
-_MEMORY_SHARE = 0.9
 
 
 def python_module(module: str, *arguments: object) -> list[str]:
@@ -91,7 +89,7 @@ def run_stage(
         done = run_limited(
             command,
             timeout_s=_TIMEOUT_SECONDS,
-            memory_bytes=int(psutil.virtual_memory().total * _MEMORY_SHARE),
+            memory_bytes=process_limit(),
             writable=writable,
             env=stage_environment() if env is None else env,
             cwd=cwd or Path.cwd(),

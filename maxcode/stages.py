@@ -124,12 +124,16 @@ def materialise(run: Run, progress: Progress) -> None:
 
 def probe(run: Run, progress: Progress) -> dict[str, Any]:
     """Stage 3: facts.json from one instrumented run of the source."""
-    written = (run.source / "tensors.json").is_file()
-    arguments = ["--target", run.target, *(["--source", run.source] if written else [])]
-    _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", *arguments, "--out", run.facts))
+    _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", *_built_from(run), "--out", run.facts))
     if not run.facts.is_file():
         raise _silent("facts")
     return json.loads(run.facts.read_text())
+
+
+def _built_from(run: Run) -> list[str | Path]:
+    """The oracle's options that say what to build: the target, and its weights where they have been written."""
+    written = (run.source / "tensors.json").is_file()
+    return ["--target", run.target, *(["--source", run.source] if written else [])]
 
 
 def trace(run: Run, reasons: dict[str, str], progress: Progress) -> dict[str, dict[str, Any]]:
@@ -140,9 +144,8 @@ def trace(run: Run, reasons: dict[str, str], progress: Progress) -> dict[str, di
     progress.item(f"trace {', '.join(name.rpartition('.')[2] for name in reasons)}")
     request, out = run.root / "trace_request.json", run.root / "traced.json"
     request.write_text(json.dumps({"classes": sorted(reasons), "known": sorted(registry.OPS)}))
-    written = (run.source / "tensors.json").is_file()
-    arguments = ["--target", run.target, *(["--source", run.source] if written else []), "--request", request]
-    _in_run(run, progress, "convert", python_module(ORACLE, "trace", *arguments, "--out", out))
+    command = python_module(ORACLE, "trace", *_built_from(run), "--request", request, "--out", out)
+    _in_run(run, progress, "convert", command)
     found = json.loads(out.read_text())
     return {name: text | {"reason": reasons[name]} for name, text in found.items()}
 

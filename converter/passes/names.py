@@ -2,7 +2,6 @@
 
 import ast
 import builtins
-import sys
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.collect import is_record
@@ -11,7 +10,6 @@ from maxcode.converter.library import defines
 
 # Code made or looked up at run time, which nothing can convert.
 _DYNAMIC = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
-_KEPT_PACKAGES = frozenset(sys.stdlib_module_names) | {"numpy", "einops"}
 
 
 def import_names(context: Context, definition: Definition) -> None:
@@ -77,7 +75,7 @@ class Names:
                 return self.context.use(*tables.SUPPORT[short]).id
         if is_record(self.context, qualified):
             return self._record(qualified, short)
-        if root in _KEPT_PACKAGES:
+        if root in tables.KEPT_PACKAGES:
             module, _, name = qualified.rpartition(".")
             statement = f"from {module} import {name}" if module else f"import {qualified}"
             alias = f" as {local}" if local != (name or qualified) else ""

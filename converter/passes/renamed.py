@@ -6,13 +6,14 @@ from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition, broken, callees, copy_facts
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.library import function_parameters
+from maxcode.converter.passes.keywords import calls_in
 
 
 def rename_arguments(context: Context) -> None:
     """Rename, move or drop what calls of the support library's namesakes pass; run before calls are read."""
     for definition in context.definitions:
         for function in [n for n in ast.walk(definition.node) if isinstance(n, ast.FunctionDef)]:
-            for call in [n for n in ast.walk(function) if isinstance(n, ast.Call)]:
+            for call in calls_in(function):
                 for qualified in _called(call, definition.file):
                     accepted = namesake_parameters(qualified)
                     if accepted:
@@ -85,7 +86,7 @@ class _Renaming:
 def ensures(context: Context, definition: Definition) -> list[str]:
     """Calls of namesakes use none of the names that other releases have."""
     found = []
-    for call in [n for n in ast.walk(definition.node) if isinstance(n, ast.Call)]:
+    for call in calls_in(definition.node):
         for qualified in _called(call, definition.file):
             odd = {k.arg for k in call.keywords} & tables.RENAMED_ARGUMENTS.keys() - {*namesake_parameters(qualified)}
             if namesake_parameters(qualified) and odd:

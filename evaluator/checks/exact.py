@@ -17,13 +17,12 @@ from maxcode.evaluator.verdict import Check
 def lifted_runner(context: Context) -> Runner | StreamedRunner:
     """The model in float64 with every explicit float32 lifted; layer by layer where it is larger than memory."""
     context.package.lift()
-    overrides = context.package.overrides("float64")
     try:
-        return Runner(context.package.build(**overrides))
+        return Runner(context.package.build(**context.package.overrides("float64")))
     except DoesNotFit:
         if not hasattr(context.package.submodule("pretrained"), "Weights"):
             raise
-        return StreamedRunner(context.package, **overrides)
+        return StreamedRunner(context.package, "float64")
 
 
 def run_cases(context: Context, scenario: Scenario, runner: Runner | StreamedRunner) -> dict[str, Outcome]:

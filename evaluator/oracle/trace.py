@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
+from maxcode.evaluator import tolerance
 from maxcode.evaluator.oracle.build import call
 from maxcode.evaluator.oracle.flatten import bind, dtype_name
 from maxcode.evaluator.oracle.graph_text import GraphText, Refusal
 from maxcode.evaluator.oracle.lift import computing_in
 from maxcode.evaluator.oracle.session import Session
 
-EXACT = 1e-12
 _DTYPE = re.compile(r"torch\.(float32|bfloat16)\b")
 Traced = dict[str, Any]
 
@@ -170,5 +170,5 @@ def _require_equal(module: nn.Module, given: dict[str, Any], text: Traced) -> No
     for one, other in zip(found, expected, strict=True):
         if torch.is_tensor(other):
             error = (one - other).abs().max() / other.abs().max().clamp(min=1e-300)
-            if one.dtype != other.dtype or not error <= EXACT:
+            if one.dtype != other.dtype or not error <= tolerance.TRACED:
                 raise Refusal(f"its graph gives {dtype_name(one.dtype)} with error {float(error):.1e}")

@@ -34,7 +34,7 @@ def test_streamed_equals_whole(package):
     with jax.enable_x64(True):
         found.lift()
         overrides = found.overrides("float64")
-        whole, streamed = Runner(found.build(**overrides))(inputs), StreamedRunner(found, **overrides)(inputs)
+        whole, streamed = Runner(found.build(**overrides))(inputs), StreamedRunner(found, "float64")(inputs)
     assert whole.keys() == streamed.keys()
     for name, value in whole.items():
         np.testing.assert_allclose(streamed[name], value, rtol=1e-11, atol=1e-13)
@@ -43,7 +43,7 @@ def test_streamed_equals_whole(package):
 def test_one_layer_is_held_at_a_time(package, monkeypatch):
     found, inputs = package
     with jax.enable_x64(True):
-        runner = StreamedRunner(found, **found.overrides("float64"))
+        runner = StreamedRunner(found, "float64")
         layers, most = runner.layers.values(), 0
         assert len(layers) > 1
         fill = runner.weights.fill
