@@ -6,11 +6,22 @@ from maxcode.converter.context import Context
 from maxcode.converter.emit import format_text, unparse
 from maxcode.converter.helpers import ops_module
 from maxcode.converter.library import support_library, support_module
+from maxcode.converter.nodes import loads, read_before_write, stored
+from maxcode.converter.passes.annotations import is_asked_for
 from maxcode.converter.prune import home, prune
 
 _FLOAT32 = "float32 = jnp.float32"
 _FLOAT32_LINE = "float32 = jnp.float32  # the parity check lifts this to float64"
 _ALWAYS = {"pretrained": None, "sharding": None}  # support modules that every package has, whole
+
+# For the type checker, where the source leaves open when a value is None (torch checks no types).
+_LOOSE = """\
+# As in the source, types say where None may stand, not where it does.
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalCall=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOptionalSubscript=false"""
+_UNBOUND = """\
+# Names that one branch binds are read where that branch was taken.
+# pyright: reportPossiblyUnboundVariable=false"""
 
 
 def assemble(context: Context, target: dict, config: str, package: str) -> dict[str, str]:
@@ -52,7 +63,30 @@ def _modeling(context: Context, target: dict, body: str) -> str:
         imports |= {f"from .{home(library, module, name)} import {name}" for name in sorted(names)}
     imports |= _layer_imports(body, {n for names in context.support.values() for n in names})
     imports |= set(context.external.values())
-    return "\n\n".join([header, doc, "\n".join(sorted(imports)), "\n".join(constants), body])
+    return "\n\n".join([header, doc, _for_checker(body), "\n".join(sorted(imports)), "\n".join(constants), body])
+
+
+def _for_checker(body: str) -> str:
+    """What a type checker is told of the source's habits, where the text has them."""
+    functions = [n for n in ast.walk(ast.parse(body)) if isinstance(n, ast.FunctionDef)]
+    is_loose = any(not is_asked_for(f, name) for f in functions for name in _may_be_none(f))
+    may_be_unbound = any(read_before_write(f.body, kept=False) & set(stored(f.body)) - _own_names(f) for f in functions)
+    return "\n".join([_LOOSE] * is_loose + [_UNBOUND] * may_be_unbound)
+
+
+def _may_be_none(function: ast.FunctionDef) -> set[str]:
+    """Parameters of a stated type that are None by default and that the function reads."""
+    arguments = function.args
+    last = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+    pairs = [*zip(last, arguments.defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+    found = {a.arg for a, d in pairs if a.annotation and isinstance(d, ast.Constant) and d.value is None}
+    return found & {n.id for n in loads(function.body)}
+
+
+def _own_names(function: ast.FunctionDef) -> set[str]:
+    """Names that a function has from its parameters, inner functions and expressions: bound where they are read."""
+    targets = [n.target for n in ast.walk(function) if isinstance(n, ast.comprehension | ast.NamedExpr)]
+    return {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)} | set(stored(targets))
 
 
 def _layer_imports(body: str, imported: set[str]) -> set[str]:
@@ -81,13 +115,13 @@ def _outputs(context: Context) -> str:
     parts = [
         '"""Output records, with the source\'s names and fields."""',
         "from typing import Any",
-        "from .records import output_record",
+        "from .records import Record, output_record",
     ]
     for name, (file, node) in sorted(context.records.items()):
         fields = _record_fields(context, file, node)
         lines = [f"    {field}: Any = None" for field in fields]
         text = _first_line(node) or f"Output of {name.removesuffix('Output')}."
-        parts.append("\n".join(["@output_record", f"class {name}:", f'    """{text}"""', "", *lines]))
+        parts.append("\n".join(["@output_record", f"class {name}(Record):", f'    """{text}"""', "", *lines]))
     return format_text("\n\n\n".join(parts), "outputs.py")
 
 

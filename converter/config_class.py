@@ -79,7 +79,8 @@ def _bases(node: ast.ClassDef, reached: Reached) -> list[str]:
 def _module_text(header: str, module: str, reached: Reached, parts: list[str]) -> str:
     base = "from . import config_base" if "Config" in reached.classes else "from .config_base import Config"
     imports = [
-        "import dataclasses", "from typing import Any, ClassVar", "from .config_base import config_class", base,
+        "import dataclasses", "from typing import Any, ClassVar", "from .config_base import config_class, filled_in",
+        base,
         *sorted(reached.imports),
     ]  # fmt: skip
     docstring = f'"""Configuration, converted from {module}."""'

@@ -39,6 +39,7 @@ def convert_class(node: ast.ClassDef, file: SourceFile, keep: frozenset[str], ba
     if bases == ["Config"]:
         node.body = [_as_field(statement) for statement in node.body]
     convert_constructor(node)
+    mark_filled(node, bases)
     docstring = f"Fields, defaults and derivations of the source's `{node.name}`."
     node.body = [ast.Expr(ast.Constant(docstring)), *(_AsWritten(file).visit(s) for s in node.body)]
 
@@ -92,8 +93,13 @@ def clean_annotation(annotation: ast.expr, keep: frozenset[str]) -> ast.expr:
     known = [option for option in _union(annotation) if _is_known(option, keep)]
     if not known or all(isinstance(option, ast.Constant) for option in known):  # nothing, or None alone
         return ast.Name("Any")
-    result = known[0]
-    for option in known[1:]:
+    return join_options(known)
+
+
+def join_options(options: list[ast.expr]) -> ast.expr:
+    """`A | B | …` of the options."""
+    result = options[0]
+    for option in options[1:]:
         result = ast.BinOp(result, ast.BitOr(), option)
     return result
 
@@ -206,6 +212,74 @@ def convert_constructor(node: ast.ClassDef) -> None:
     if init.args.kwarg.arg != "kwargs":
         _rename(init, init.args.kwarg.arg)
     node.body[index : index + 1] = [*fields, init]
+
+
+def mark_filled(node: ast.ClassDef, bases: list[str]) -> None:
+    """Take None out of the types of fields that the class itself fills in where they are left at None."""
+    post_init = next((s for s in node.body if isinstance(s, ast.FunctionDef) and s.name == _POST_INIT), None)
+    filled = _filled(post_init) if post_init else set()
+    if any(base in ("PreTrainedConfig", "RopeConfig") for base in bases):
+        filled.add("rope_parameters")
+    for statement in node.body:
+        if not (isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) in filled):
+            continue
+        options = [option for option in _union(statement.annotation) if not _is_none(option)]
+        if options and len(options) < len(_union(statement.annotation)):
+            statement.annotation = join_options(options)
+            if statement.value is not None and _is_none(statement.value):
+                statement.value = ast.Call(ast.Name("filled_in"), [], [])
+
+
+def _filled(post_init: ast.FunctionDef) -> set[str]:
+    """Fields that hold something else than None when the method is done."""
+    guarded = {
+        name
+        for statement in post_init.body
+        if isinstance(statement, ast.If) and (name := _tested_for_none(statement.test)) is not None
+        and any(ast.unparse(t) == f"self.{name}" for s in ast.walk(statement) for t in targets(s))
+    }  # fmt: skip
+    chosen = {
+        target.attr
+        for statement in post_init.body
+        for target in targets(statement)
+        if isinstance(target, ast.Attribute) and _falls_back(statement.value, f"self.{target.attr}")
+    }
+    return {name for name in guarded | chosen if not _may_become_none(post_init, name)}
+
+
+def _tested_for_none(test: ast.expr) -> str | None:
+    """`a` of the condition `self.a is None`."""
+    found = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0])
+    is_field = found and isinstance(test.left, ast.Attribute) and ast.unparse(test.left.value) == "self"
+    return test.left.attr if is_field else None
+
+
+def _falls_back(value: ast.expr | None, field: str) -> bool:
+    """Whether a value is `field or …` or `field if field is not None else …`."""
+    if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.Or):
+        return ast.unparse(value.values[0]) == field
+    return isinstance(value, ast.IfExp) and field in (ast.unparse(value.body), ast.unparse(value.orelse))
+
+
+def _may_become_none(post_init: ast.FunctionDef, name: str) -> bool:
+    """Whether an assignment to the field has None among its outcomes, or deletes it."""
+    values = [
+        s.value for s in ast.walk(post_init) if any(ast.unparse(t) == f"self.{name}" for t in targets(s))
+    ]  # fmt: skip
+    outcomes = [part for value in values if value is not None for part in _outcomes(value)]
+    return any(_is_none(part) or isinstance(part, ast.Call) for part in outcomes)
+
+
+def _outcomes(value: ast.expr) -> list[ast.expr]:
+    if isinstance(value, ast.IfExp):
+        return [*_outcomes(value.body), *_outcomes(value.orelse)]
+    if isinstance(value, ast.BoolOp):
+        return _outcomes(value.values[-1])
+    return [value]
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _parameters(init: ast.FunctionDef) -> dict[str, tuple[ast.expr | None, ast.expr | None]]:

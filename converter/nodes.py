@@ -92,8 +92,8 @@ def stored(nodes: Iterable[ast.AST]) -> list[str]:
     return found
 
 
-def read_before_write(body: list[ast.stmt]) -> set[str]:
-    """Names that a block may read before it binds them itself."""
+def read_before_write(body: list[ast.stmt], *, kept: bool = True) -> set[str]:
+    """Names that a block may read before it binds them itself; with `kept` also those that a branch leaves alone."""
     bound: set[str] = set()
     early: set[str] = set()
     for statement in body:
@@ -101,12 +101,12 @@ def read_before_write(body: list[ast.stmt]) -> set[str]:
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
             early |= {statement.target.id} - bound
         sure = _surely_bound(statement)
-        if isinstance(statement, ast.If):
+        if kept and isinstance(statement, ast.If):
             # A name bound in one branch only keeps its old value in the other: that is a read of it.
             early |= (set(stored(statement.body)) | set(stored(statement.orelse))) - sure - bound
         first = set(stored([statement.target])) if isinstance(statement, ast.For) else set()
         for block in _inner_blocks(statement):
-            early |= read_before_write(block) - bound - first
+            early |= read_before_write(block, kept=kept) - bound - first
         bound |= sure
     return early
 

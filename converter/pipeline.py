@@ -16,6 +16,7 @@ from maxcode.converter.config_class import ConfigSource, emit_config, emit_modul
 from maxcode.converter.context import Assumption, Context, ConversionError, Gap
 from maxcode.converter.passes import (
     aliases,
+    annotations,
     constants,
     division,
     docstrings,
@@ -59,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(simplify, each_function(simplify.simplify), "on the statements as they will stand"),
     Pass(tidy, each_function(tidy.tidy), "what the passes above left behind"),
     Pass(docstrings, each_definition(docstrings.shorten_docstrings), "on the classes as they will stand"),
+    Pass(annotations, each_function(annotations.correct_annotations), "next, on names as the source wrote them"),
     Pass(
         signature, each_definition(signature.convert_signature), "late: earlier passes read annotations and `forward`"
     ),

@@ -120,9 +120,22 @@ class Signature(ast.NodeTransformer):
         if node is None:
             return None
         converted = _Annotation(self).visit(ast.parse(ast.unparse(node), mode="eval").body)
-        return (
-            None if converted is None or any(getattr(n, "dropped", False) for n in ast.walk(converted)) else converted
-        )
+        if converted is None or any(getattr(n, "dropped", False) for n in ast.walk(converted)):
+            return None
+        return _quoted(converted)
+
+
+def _quoted(annotation: ast.expr) -> ast.expr:
+    """The annotation as one string where a part of it is: `"A" | None` cannot be evaluated."""
+    parts = [n for n in ast.walk(annotation) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    if not parts or parts == [annotation]:
+        return annotation
+    return ast.Constant(ast.unparse(_Unquoted().visit(annotation)))
+
+
+class _Unquoted(ast.NodeTransformer):
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return ast.Name(node.value, ast.Load()) if isinstance(node.value, str) else node
 
 
 def _has_fields(node: ast.ClassDef) -> bool:
@@ -171,8 +184,11 @@ class _Annotation(ast.NodeTransformer):
             return ast.Name("Array", ast.Load())
         if text in ("int", "float", "bool", "str", "tuple", "list", "dict", "None", "object", "type"):
             return ast.Name(text, ast.Load())
+        if short == "Any" and (root == "typing" or qualified in ("", "typing.Any")):
+            context.imports.add("from typing import Any")
+            return ast.Name("Any", ast.Load())
         if short == "Module" and qualified.startswith("torch"):
-            return ast.parse("nnx.Module", mode="eval").body
+            return context.use("layers", "Module")
         if root in file.imports and not qualified.startswith("torch") and root == text:
             new = names.resolve(qualified, root)
             if new:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-AttentionFunction = Callable[..., tuple[Array, Array | None]]
+AttentionFunction = Callable[..., tuple[Array, Any]]  # the weights, or None
 
 # What models pass along for caches, flash kernels and outputs; it does not change what is computed here.
 _IRRELEVANT = frozenset(

@@ -37,7 +37,7 @@ class EncoderDecoderCache(Cache):
         """`update` of the self-attention cache."""
         return self.self_attention_cache.update(key_states, value_states, layer_idx, *args, **kwargs)
 
-    def get_seq_length(self, layer_idx: int = 0):
+    def get_seq_length(self, layer_idx: int | None = 0):
         """Positions of the decoder seen so far."""
         return self.self_attention_cache.get_seq_length(layer_idx)
 
@@ -47,7 +47,7 @@ class EncoderDecoderCache(Cache):
         """Positions that the decoder's buffers hold."""
         return self.self_attention_cache.get_max_length(layer_idx)
 
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: int, layer_idx: int | None = 0) -> tuple[int, int]:
         """(length, offset) of the decoder's own keys."""
         return self.self_attention_cache.get_mask_sizes(query_length, layer_idx)
 
@@ -102,13 +102,13 @@ class _Updated:
     def __init__(self, cache: Cache):
         self._cache = cache
 
-    def __getitem__(self, layer_idx: int) -> bool:
+    def __getitem__(self, layer_idx: int | None) -> bool:
         return UPDATED in self._cache._slot(layer_idx).flags
 
-    def get(self, layer_idx: int, default: bool = False) -> bool:
+    def get(self, layer_idx: int | None, default: bool = False) -> bool:
         return self[layer_idx]
 
-    def __setitem__(self, layer_idx: int, value: bool) -> None:
+    def __setitem__(self, layer_idx: int | None, value: bool) -> None:
         flags = self._cache._slot(layer_idx).flags
         (flags.add if value else flags.discard)(UPDATED)
 

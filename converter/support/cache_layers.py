@@ -37,10 +37,22 @@ class Cache:
 
     is_compileable = True
 
-    def __init__(self, groups: list[tuple[tuple[int, ...], bool, dict[str, Any]]], *, recording: bool = False):
+    is_updated: Any  # of `EncoderDecoderCache`, which code that is given either asks for
+
+    def __init__(
+        self,
+        groups: list[tuple[tuple[int, ...], bool, dict[str, Any]]] | None = None,
+        *,
+        recording: bool = False,
+        config: Any = None,
+    ):
         """`groups` holds (layer indices, stacked?, arrays): one layer's arrays, or those of several layers stacked on
         axis 0.
+
+        Raises ValueError without them: a model cannot make a cache, as `Cache(config=...)`, in the middle of a call.
         """
+        if groups is None:
+            raise ValueError(f"a cache has buffers of a fixed size: make it before the call; {REBUILD}")
         self._groups, self.recording = groups, recording
         self._where = {layer: (g, i) for g, (layers, _, _) in enumerate(groups) for i, layer in enumerate(layers)}
         self._flags: dict[int, set[str]] = {layer: set() for layer in self._where}
@@ -54,7 +66,7 @@ class Cache:
         self,
         key_states: Float[Array, "b k t d"],
         value_states: Float[Array, "b v t e"],
-        layer_idx: int,
+        layer_idx: int | None,
         *args,
         **kwargs,
     ) -> tuple[Float[Array, "b k s d"], Float[Array, "b v s e"]]:
@@ -69,14 +81,14 @@ class Cache:
         slot.advance(LENGTH, key_states.shape[axis])
         return slot.read("keys").astype(key_states.dtype), slot.read("values").astype(value_states.dtype)
 
-    def update_indexer(self, indexer_key_states: Float[Array, "b t d"], layer_idx: int) -> Float[Array, "b s d"]:
+    def update_indexer(self, indexer_key_states: Float[Array, "b t d"], layer_idx: int | None) -> Float[Array, "b s d"]:
         """Write the keys of a sparse-attention indexer; returns the whole buffer."""
         slot = self._slot(layer_idx)
         slot.append("indexer_keys", indexer_key_states, 1, slot.read(INDEXER_LENGTH))
         slot.advance(INDEXER_LENGTH, indexer_key_states.shape[1])
         return slot.read("indexer_keys").astype(indexer_key_states.dtype)
 
-    def get_seq_length(self, layer_idx: int = 0) -> Int[Array, ""]:
+    def get_seq_length(self, layer_idx: int | None = 0) -> Int[Array, ""]:
         """How many positions layer `layer_idx` holds (by default the first layer with keys), before this call's own are
         written.
         """
@@ -93,7 +105,7 @@ class Cache:
             names = [layer for layer in names if layer == layer_idx]
         return max((self._slot(layer).read("keys").shape[-2] for layer in names), default=-1)
 
-    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+    def get_mask_sizes(self, query_length: int, layer_idx: int | None = 0) -> tuple[int, int]:
         """(length, offset) of the keys that `update` returns: the buffers' length and 0."""
         if self.recording:
             return query_length, 0
@@ -101,16 +113,21 @@ class Cache:
 
     # --- layers with convolution and recurrent states
 
-    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Array | None:
+    def get_conv_state(self, layer_idx: int | None, state_idx: int = 0) -> Array | None:
         """The last `conv_kernel_size` columns [batch, channels, kernel], or None in a layer that has seen nothing."""
         return self._state("conv", layer_idx, state_idx)
 
-    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Array | None:
+    def get_recurrent_state(self, layer_idx: int | None, state_idx: int = 0) -> Array | None:
         """The recurrent state, or None in a layer that has seen nothing."""
         return self._state("recurrent", layer_idx, state_idx)
 
     def update_conv_state(
-        self, conv_states: Array, layer_idx: int, state_idx: int = 0, conv_kernel_size: int | None = None, **kwargs
+        self,
+        conv_states: Array,
+        layer_idx: int | None,
+        state_idx: int = 0,
+        conv_kernel_size: int | None = None,
+        **kwargs,
     ) -> Array:
         """Keep the last columns of (held state, `conv_states`) [batch, channels, t] and return all of them.
 
@@ -128,20 +145,22 @@ class Cache:
         self.set_conv_state(full[..., full.shape[-1] - conv_kernel_size :], layer_idx, state_idx)
         return full
 
-    def set_conv_state(self, conv_states: Array, layer_idx: int, state_idx: int = 0) -> None:
+    def set_conv_state(self, conv_states: Array, layer_idx: int | None, state_idx: int = 0) -> None:
         """Replace the convolution state (the functional form of writing into what `get_conv_state` returned)."""
         slot = self._slot(layer_idx)
         slot.write(f"conv.{state_idx}", conv_states)
         slot.flags.add(f"previous.{state_idx}")
 
-    def update_recurrent_state(self, recurrent_states: Array, layer_idx: int, state_idx: int = 0, **kwargs) -> Array:
+    def update_recurrent_state(
+        self, recurrent_states: Array, layer_idx: int | None, state_idx: int = 0, **kwargs
+    ) -> Array:
         """Replace the recurrent state; returns it."""
         slot = self._slot(layer_idx)
         slot.write(f"recurrent.{state_idx}", recurrent_states)
         slot.flags.add(f"previous.{state_idx}")
         return recurrent_states
 
-    def set_recurrent_state(self, recurrent_states: Array, layer_idx: int, state_idx: int = 0) -> None:
+    def set_recurrent_state(self, recurrent_states: Array, layer_idx: int | None, state_idx: int = 0) -> None:
         """Replace the recurrent state (the functional form of writing into what `get_recurrent_state` returned)."""
         self.update_recurrent_state(recurrent_states, layer_idx, state_idx)
 
@@ -155,7 +174,7 @@ class Cache:
         states = {name.partition(".")[2] for name in slot.arrays if "." in name}
         return bool(states) and all(f"previous.{i}" in slot.flags for i in states)
 
-    def is_recording_past(self, layer_idx: int) -> bool:
+    def is_recording_past(self, layer_idx: int | None) -> bool:
         """False: states are never kept for rolling back."""
         return False
 
@@ -246,7 +265,7 @@ class Cache:
         stored, stacked, arrays = self._groups[where[0]] if where else ((), False, {})
         return arrays if stacked and stored == tuple(layers) else None
 
-    def _arrays(self, layer_idx: int) -> dict[str, Any]:
+    def _arrays(self, layer_idx: int | None) -> dict[str, Any]:
         return self._groups[self._where[layer_idx][0]][2] if layer_idx in self._where else {}
 
     def _slot(self, layer_idx: int | None, *, own: bool = False) -> Slot:
@@ -266,7 +285,7 @@ class Cache:
             layer_idx, arrays, i if stacked and not self.recording else None, self._flags.setdefault(layer_idx, set())
         )
 
-    def _attention_slot(self, layer_idx: int) -> Slot:
+    def _attention_slot(self, layer_idx: int | None) -> Slot:
         if self._opened is not None or self.recording or LENGTH in self._arrays(layer_idx):
             return self._slot(layer_idx)
         attention = [layer for layer in sorted(self._where) if LENGTH in self._arrays(layer)]
@@ -276,7 +295,7 @@ class Cache:
             )
         return self._slot(attention[0])
 
-    def _state(self, kind: str, layer_idx: int, state_idx: int) -> Array | None:
+    def _state(self, kind: str, layer_idx: int | None, state_idx: int) -> Array | None:
         slot = self._slot(layer_idx)
         return slot.read(f"{kind}.{state_idx}") if f"previous.{state_idx}" in slot.flags else None
 
@@ -318,7 +337,7 @@ class _Layers:
     def __len__(self) -> int:
         return len(self._cache)
 
-    def __getitem__(self, layer_idx: int) -> "_LayerView":
+    def __getitem__(self, layer_idx: int | None) -> "_LayerView":
         return _LayerView(self._cache, layer_idx)
 
     def __iter__(self) -> Iterator["_LayerView"]:
@@ -330,7 +349,7 @@ class _LayerView:
 
     is_sliding = False
 
-    def __init__(self, cache: Cache, layer_idx: int):
+    def __init__(self, cache: Cache, layer_idx: int | None):
         self._cache, self._layer_idx = cache, layer_idx
 
     @property

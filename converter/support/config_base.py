@@ -97,6 +97,11 @@ def config_class(cls: Class) -> Class:
     return cls
 
 
+def filled_in() -> Any:
+    """The default of a field that `__post_init__` fills in where it is left at None: no reader ever sees None."""
+    return dataclasses.field(default=None)
+
+
 def _set_while_building(self, name: str, value: Any) -> None:
     if vars(self).get("_frozen"):
         raise dataclasses.FrozenInstanceError(f"cannot assign to {name!r}; use config.replace({name}=...)")

@@ -74,6 +74,8 @@ class ConfigDtype:
 class PreTrainedModel(Module):
     """A model with a configuration: loading, caches, dtype."""
 
+    config: Any
+
     def init_cache(self, batch: int, length: int) -> Any:
         """Make an empty cache for `batch` sequences of at most `length` tokens (see cache.py)."""
         from .cache import init_cache
@@ -167,7 +169,12 @@ class Embedding(Module):
         return self.embedding[...].astype(self.dtype)
 
     def __call__(self, input: Int[Array, "..."]) -> Array:
-        """Look up ids [...]: [..., embedding_dim]. Ids must lie in [0, num_embeddings), checked under DEBUG_CHECKS."""
+        """Look up ids [...]: [..., embedding_dim]. Ids must lie in [0, num_embeddings), checked under DEBUG_CHECKS.
+
+        Raises ValueError for None: a model that was given neither ids nor embeddings.
+        """
+        if input is None:
+            raise ValueError("there are no ids to look up; give the model its input ids, or their embeddings")
         if DEBUG_CHECKS:
             jax.debug.callback(_check_ids, input, size=self.num_embeddings)
         rows = self.embedding[...][input].astype(self.dtype)

@@ -173,8 +173,8 @@ def bias_initial(size: int, fan_in: int, config: Any) -> Initial:
     return uniform((size,), 1 / math.sqrt(fan_in))
 
 
-def param(value: Any, axes: Sequence[str | None] | None = None, config: Any = None, *, rngs: Any = None) -> nnx.Param:
-    """Make a parameter stored in `config.weight_dtype`, with one logical axis name (or None) per dimension.
+def param(value: Any, axes: Sequence[str | None] | None = None, config: Any = None, *, rngs: Any = None) -> Any:
+    """Make an `nnx.Param` stored in `config.weight_dtype`, with one logical axis name (or None) per dimension.
 
     `value` is an array or an `Initial` (`normal(shape, std)`, `full(shape, 0.0)`…); the latter allocates nothing when
     the model is built abstractly, and draws from `rngs` otherwise.

@@ -1,7 +1,7 @@
 """Records that a model returns: pytree dataclasses with the manners of the source's output objects.
 
 @output_record
-class CausalLMOutput:
+class CausalLMOutput(Record):
     loss: Array | None = None
     logits: Array | None = None
 
@@ -18,7 +18,9 @@ import jax
 T = TypeVar("T")
 
 
-class _Record:
+class Record:
+    """Fields by name, position or attribute."""
+
     if TYPE_CHECKING:  # `output_record` makes a dataclass of every subclass
         __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -71,7 +73,7 @@ def output_record(cls: type[T]) -> type[T]:
     for name in inspect.get_annotations(cls):
         if not hasattr(cls, name):
             setattr(cls, name, None)
-    bases = () if issubclass(cls, _Record) else (_Record,)
+    bases = () if issubclass(cls, Record) else (Record,)
     if bases:
         namespace = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
         bases = (*(base for base in cls.__bases__ if base is not object), *bases)

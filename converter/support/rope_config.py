@@ -2,7 +2,7 @@
 or one such entry per layer type.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 _REQUIRED = {
     "linear": ("factor",),
@@ -24,7 +24,7 @@ def _required(entry: dict[str, Any]) -> tuple[str, ...]:
 class RopeConfig:
     """Gather the keys of older files (`rope_theta`, `rope_scaling`, `partial_rotary_factor`) into `rope_parameters`."""
 
-    default_theta: Any = 10_000.0
+    default_theta: ClassVar[Any] = 10_000.0
     default_rope_type = "default"
     ignore_keys_at_rope_validation: Any = frozenset()
     rope_parameters: Any
