@@ -20,6 +20,11 @@ def materialise(target: Target, out: Path) -> dict[str, Any]:
     """
     if target["weights"] != "stored":
         return weights.write_source(target, build_model(target), out, None)
+    with stored.one_gguf_reader():
+        return _materialise_stored(target, out)
+
+
+def _materialise_stored(target: Target, out: Path) -> dict[str, Any]:
     model = stored.read_checkpoint(target)
     folder = Path(target["path"])
     if target["kind"] == "gguf" or not any(folder.glob("*.safetensors")):

@@ -303,11 +303,14 @@ def _gguf(target: Target) -> Target:
     folder, name = Path(target["path"]), target["gguf_file"]
     if name is None or folder.is_file():
         folder, name = folder.parent, folder.name
-    stored.check_gguf(folder / name)
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(str(folder), gguf_file=name, local_files_only=True)
+        with stored.one_gguf_reader():
+            stored.check_gguf(folder / name)
+            config = AutoConfig.from_pretrained(str(folder), gguf_file=name, local_files_only=True)
+    except OracleError:
+        raise
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
         expected = "a GGUF architecture that transformers reads"

@@ -1,8 +1,11 @@
 """Stored checkpoints: checked before they are read, never unpickled without leave."""
 
 import contextlib
+import functools
 import json
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +154,23 @@ def check_gguf(path: Path, *, header_only: bool = False) -> None:
     except Exception as error:
         found = f"corrupt or truncated ({type(error).__name__}: {error})"
         raise OracleError(str(path), found, "a whole GGUF file", "fetch it again") from error
+
+
+@contextlib.contextmanager
+def one_gguf_reader() -> Iterator[None]:
+    """Within the block a GGUF file's header is parsed once, however often it is asked for: that takes seconds."""
+    try:
+        import gguf
+    except ImportError:  # whoever opens the file says so
+        yield
+        return
+    reader = gguf.GGUFReader
+    read = functools.lru_cache(maxsize=1)(reader)
+    gguf.GGUFReader = lambda path, *args, **options: read(os.path.realpath(path), *args, **options)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = reader
 
 
 @contextlib.contextmanager
