@@ -176,11 +176,21 @@ def is_model_code(context: Context, qualified: str) -> bool:
         if short in tables.SUPPORT or short in tables.PLAIN_CALLS or short in tables.DROPPED_BASES:
             return False
         parts = qualified.split(".")
-        if len(parts) < 4 or parts[1] != "models" or parts[2] == "auto":
-            return False
-        return not parts[3].startswith("configuration_")
+        if len(parts) < 4 or parts[1] != "models":
+            return _is_generic_head(context, qualified)
+        return parts[2] != "auto" and not parts[3].startswith("configuration_")
     located = context.project.lookup(qualified)
     return located is not None
+
+
+def _is_generic_head(context: Context, qualified: str) -> bool:
+    """Whether a class of the framework gives a model's class its `forward`: heads that many models share."""
+    inherited = (row.get("mro", ())[1:] for row in context.facts.get("classes", {}).values())
+    if not any(qualified in bases for bases in inherited):
+        return False
+    located = context.project.lookup(qualified)
+    body = located[1].body if located is not None and isinstance(located[1], ast.ClassDef) else ()
+    return any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in body)
 
 
 def is_record(context: Context, qualified: str) -> bool:

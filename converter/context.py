@@ -119,6 +119,15 @@ class Context:
         """The reached definition of that name."""
         return next((d for d in self.definitions if d.qualified == qualified), None)
 
+    @cached_property
+    def entry_forward(self) -> str:
+        """The reached class whose `forward` the entry runs: itself, or the nearest it inherits from."""
+        for qualified in (self.entry, *self.facts.get("classes", {}).get(self.entry, {}).get("mro", ())):
+            definition = self.definition(qualified)
+            if definition is not None and any(f.name in ("forward", "__call__") for f in definition.functions()):
+                return qualified
+        return self.entry
+
     def class_facts(self, qualified: str) -> dict:
         """Attribute kinds of the instances of a class, by the instrumented run; empty when none was built."""
         return self.facts.get("classes", {}).get(qualified, {}).get("attributes", {})

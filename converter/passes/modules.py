@@ -159,14 +159,16 @@ class Constructors(ast.NodeTransformer):
         made.args = [self.visit(argument) for argument in made.args]
         for keyword in made.keywords:
             keyword.value = self.visit(keyword.value)
-        base = self.needs.graph.base(self.definition)
+        ran = [name.removesuffix(".__init__") for name in callees(made)]  # of a mixin the run knows what comes next
+        base = self.needs.graph.base(self.definition) or (self.context.definition(ran[0]) if len(ran) == 1 else None)
         if base is not None and self.needs.graph.method(base.qualified, "__init__") is not None:
             made.keywords += self._extra(self.needs.of(base), made)
             return node
         layer = torch_base(self.definition)
         if layer is not None:
             return self._layer_super_init(node, made, layer)
-        if any(tables.last(ast.unparse(b)) == "PreTrainedModel" for b in _all_bases(self.needs.graph, self.definition)):
+        bases = [ast.unparse(b) for b in _all_bases(self.needs.graph, self.definition)]
+        if any(tables.last(base) == "PreTrainedModel" for base in (*bases, *ran)):
             return dress(ast.Assign([ast.Attribute(name("self"), "config", ast.Store())], name("config")), node)
         return None
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, copy_facts, kinds, seen
+from maxcode.converter.dynamic import built_class, spelled_assignment, spelled_attribute
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 
@@ -76,6 +77,8 @@ class Plumbing(ast.NodeTransformer):
             return None
         if isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
             return None
+        if (assignment := spelled_assignment(node)) is not None:
+            return self.visit(assignment)
         self.generic_visit(node)
         return node
 
@@ -134,6 +137,9 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        spelled = spelled_attribute(node) or built_class(node)
+        if spelled is not None:
+            return self.visit(spelled)
         name = ast.unparse(node.func)
         short = tables.last(name)
         if _is_environment_question(short) and not self._is_own_function(node):

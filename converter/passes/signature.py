@@ -74,7 +74,7 @@ class Signature(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         if node.name == "forward" and self.is_module:
             node.name = "__call__"
-            if self.definition.qualified == self.context.entry:
+            if self.definition.qualified == self.context.entry_forward:
                 node.decorator_list.insert(0, self.context.use("settings", "at_config_settings"))
         node.returns = self._annotation(node.returns)
         for argument in (

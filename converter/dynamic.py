@@ -1,0 +1,63 @@
+"""Names that a source works out while it runs, spelled as the run saw them: attributes and classes chosen by text."""
+
+import ast
+
+from maxcode.converter import plumbing as tables
+from maxcode.converter.context import callees, copy_facts, seen
+
+_MODULE = "module:"
+
+
+def spelled_attribute(node: ast.Call) -> ast.expr | None:
+    """`getattr(x, name)` as `x.a`, where every run saw the same name; None for other calls."""
+    if not _calls(node, "getattr", 2):
+        return None
+    attr = _same_text(node.args[1])
+    return copy_facts(ast.Attribute(node.args[0], attr, ast.Load()), node) if attr else None
+
+
+def spelled_assignment(node: ast.Expr) -> ast.Assign | None:
+    """The statement `setattr(x, name, value)` as `x.a = value`, where every run saw the same name."""
+    call = node.value
+    if not (isinstance(call, ast.Call) and _calls(call, "setattr", 3)):
+        return None
+    attr = _same_text(call.args[1])
+    if not attr:
+        return None
+    made = ast.Assign([ast.Attribute(call.args[0], attr, ast.Store())], call.args[2], lineno=0)
+    for name in ("leading", "trailing", "spaced"):
+        if hasattr(node, name):
+            setattr(made, name, getattr(node, name))
+    return ast.copy_location(made, node)
+
+
+def built_class(node: ast.Call) -> ast.Call | None:
+    """`AutoModel.from_config(config)` as `Model(config)`, with the class that every run built; None for other calls."""
+    file, names = getattr(node, "file", None), seen(node).get("names", ())
+    is_dispatch = any(
+        tables.last(name) in ("from_config", "_from_config") and ".auto." in name for name in callees(node)
+    )
+    if not is_dispatch or file is None or len(names) != 1 or not names[0].startswith(_MODULE) or not node.args:
+        return None
+    qualified = names[0].removeprefix(_MODULE)
+    short = tables.last(qualified)
+    if file.qualify(short) not in (None, qualified):
+        return None
+    if short not in file.definitions:
+        file.imports[short] = qualified
+    made = copy_facts(ast.Call(copy_facts(ast.Name(short, ast.Load()), node.func), node.args[:1], []), node)
+    made.seen = seen(node) | {"callee": [qualified]}
+    return made
+
+
+def _calls(node: ast.Call, name: str, arguments: int) -> bool:
+    return (
+        isinstance(node.func, ast.Name) and node.func.id == name and len(node.args) == arguments and not node.keywords
+    )
+
+
+def _same_text(node: ast.expr) -> str:
+    """The identifier that an expression always is; "" where that is not known, or is written out already as one."""
+    literals = [node.value] if isinstance(node, ast.Constant) else seen(node).get("literals", ())
+    is_text = len(literals) == 1 and isinstance(literals[0], str) and seen(node).get("kinds", ["str"]) == ["str"]
+    return literals[0] if is_text and literals[0].isidentifier() else ""
