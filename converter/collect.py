@@ -148,9 +148,8 @@ def _is_used(statement: ast.stmt, attributes: set[str]) -> bool:
             statement.name in attributes and statement.name not in tables.DROPPED_CALLS
         )
     if isinstance(statement, ast.Assign):
-        return any(
-            isinstance(t, ast.Name) and (t.id in attributes or t.id == tables.TIED_KEYS) for t in statement.targets
-        )
+        names = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        return bool(names & attributes) or tables.TIED_KEYS in names
     if isinstance(statement, ast.AnnAssign):
         return (
             statement.value is not None and isinstance(statement.target, ast.Name) and statement.target.id in attributes

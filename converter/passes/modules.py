@@ -12,6 +12,7 @@ from maxcode.converter.axes import axis_of, unique
 from maxcode.converter.calls import CallGraph
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, kinds, seen
+from maxcode.converter.layer_values import DROPPED, RUN, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
@@ -269,6 +270,8 @@ class Constructors(ast.NodeTransformer):
             return self._chosen_class(node)
         canonical = registry.canonical(qualified)
         is_layer = canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper()
+        if canonical in registry.MODULES and self._is_dynamic(node.func):
+            return self._chosen_class(node)
         if canonical in registry.MODULES or is_layer:
             return self._module(node, canonical) if canonical not in PARAMETER | BUFFER else node
         found = self.context.definition(qualified)
@@ -278,10 +281,35 @@ class Constructors(ast.NodeTransformer):
 
     def _chosen_class(self, node: ast.Call) -> ast.expr:
         """A class picked at run time (`cls = A if flag else B; cls(…)`): choices agree on what to pass, or get all."""
+        layers = [c for c in callees(node) if is_layer_class(c)]
         found = [d for d in (self.context.definition(c) for c in callees(node)) if d is not None and d.is_class]
+        if layers:
+            return self._chosen_layer(node, layers, [frozenset(self.needs.of(d)) for d in found])
         if found:
             needed = dict.fromkeys(k for d in found for k in self.needs.of(d))
             node.keywords += self._extra(tuple(needed), node)
+        return node
+
+    def _is_dynamic(self, function: ast.expr) -> bool:
+        """Whether a class is called by another name than its own: a parameter, a table's entry, a choice."""
+        roots = [n.id for n in ast.walk(function) if isinstance(n, ast.Name)]
+        return bool(roots) and not any((self.definition.file.qualify(r) or "").startswith("torch") for r in roots)
+
+    def _chosen_layer(self, node: ast.Call, layers: list[str], others: list[frozenset[str]]) -> ast.expr:
+        """A torch layer that is called as a value: with what its support class takes, if all that ran agree."""
+        try:
+            values = [layer_value(layer) for layer in layers]
+        except NoRule:  # reported where the class is named
+            return node
+        takes = {frozenset(v.keywords & set(RUN)) for v in values} | {frozenset(o & set(RUN)) for o in others}
+        node.keywords = [k for k in node.keywords if k.arg not in DROPPED]
+        if all(v.is_function for v in values):
+            node.args = []
+        if len(takes) != 1 or (any(v.is_function for v in values) and (node.args or node.keywords)):
+            reason = "the classes that were called here take different arguments"
+            self.context.gap("CV125", node, layers[0], reason, "call each class by its own name")
+            return node
+        node.keywords += self._extra(tuple(k for k in (self.run_name, "rngs") if k in next(iter(takes))), node)
         return node
 
     def _extra(self, needed: tuple[str, ...], node: ast.Call) -> list[ast.keyword]:
