@@ -74,3 +74,31 @@ def unique(axes: list[str | None]) -> tuple[str | None, ...]:
     for axis in axes:
         kept.append(None if axis is not None and axis in kept else axis)
     return tuple(kept)
+
+
+def module_axes(canonical: str, node: ast.Call, function: ast.FunctionDef) -> tuple[str | None, ...]:
+    """Logical axes of the parameters that a torch layer is made with, by its sizes; empty where it has none to name."""
+    named = {k.arg: k.value for k in node.keywords}
+    if canonical == "torch.nn.Embedding":
+        return unique([axis_of(a, function) for a in _pick(node.args, named, ("num_embeddings", "embedding_dim"))])
+    if canonical.endswith("Conv1D"):
+        size_out, size_in = _pick(node.args, named, ("nf", "nx"))
+        return unique([axis_of(size_in, function), axis_of(size_out, function)])
+    if canonical in ("torch.nn.Linear", "torch.nn.Bilinear"):
+        return unique([axis_of(a, function) for a in _pick(node.args, named, ("in_features", "out_features"))])
+    if "Norm" in canonical:
+        return ("norm",)
+    return ()
+
+
+def axes_tuple(axes: tuple[str | None, ...]) -> ast.expr:
+    """Axis names as a tuple in the text."""
+    return ast.Tuple([ast.Constant(a) for a in axes], ast.Load())
+
+
+def _pick(positional: list[ast.expr], named: dict, names: tuple[str, ...]) -> list[ast.expr]:
+    return [
+        positional[i] if i < len(positional) else named[n]
+        for i, n in enumerate(names)
+        if i < len(positional) or n in named
+    ]

@@ -7,6 +7,11 @@ from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
 
 _UNKNOWN = object()
+# Calls that a loop may run over without effect: what is left of a loop that only initialised random weights.
+_LOOKING = frozenset(
+    """buffers children dict enumerate items keys len list modules named_buffers named_children named_modules
+    named_parameters parameters range reversed sorted tuple values zip""".split()  # noqa: SIM905
+)
 
 
 def value_of(node: ast.expr) -> Any:
@@ -144,10 +149,10 @@ class Fold(ast.NodeTransformer):
         node.body = _until_return(node.body) or [ast.Pass()]
         return node
 
-    def visit_For(self, node: ast.For) -> ast.For:
+    def visit_For(self, node: ast.For) -> ast.For | None:
         self.generic_visit(node)
         node.body = node.body or [ast.Pass()]
-        return node
+        return None if _only_pass(node.body) and not node.orelse and _only_looks(node.iter) else node
 
     def visit_With(self, node: ast.With) -> ast.With:
         self.generic_visit(node)
@@ -168,6 +173,12 @@ def _spliced(body: list[ast.stmt]) -> list[ast.stmt] | None:
 
 def _only_pass(body: list[ast.stmt]) -> bool:
     return bool(body) and all(isinstance(s, ast.Pass) for s in body)
+
+
+def _only_looks(iterable: ast.expr) -> bool:
+    """Whether running through an iterable changes nothing."""
+    calls = (n.func for n in ast.walk(iterable) if isinstance(n, ast.Call))
+    return all(ast.unparse(function).rpartition(".")[2] in _LOOKING for function in calls)
 
 
 def _compare(left: Any, operation: type, right: Any) -> bool | None:
@@ -218,6 +229,23 @@ def _contrary(left: ast.expr, right: ast.expr) -> bool:
 
 
 EXAMPLES = (
+    Example(
+        """
+        def f(self, made):
+            for name, layer in self.named_modules():
+                if isinstance(layer, nn.Linear):
+                    pass
+            for layer in self.build(made):
+                pass
+            return made
+        """,
+        """
+        def f(self, made):
+            for layer in self.build(made):
+                pass
+            return made
+        """,
+    ),
     Example(
         """
         def f(x):

@@ -8,7 +8,7 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
-from maxcode.converter.axes import axis_of, unique
+from maxcode.converter.axes import axes_tuple, axis_of, module_axes, unique
 from maxcode.converter.calls import CallGraph
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, kinds, seen
@@ -176,8 +176,8 @@ class Constructors(ast.NodeTransformer):
     def _layer_super_init(self, node: ast.Expr, made: ast.Call, layer: str) -> ast.stmt:
         """`super().__init__(…)` below a torch layer: its support class takes axes, config and rngs too."""
         accepted = support_keywords(tables.last(layer))
-        axes = self._module_axes(layer, made)
-        values = {"axes": _axes_tuple(axes) if any(axes) else None, "config": self._config(), "rngs": name("rngs")}
+        axes = module_axes(layer, made, self.function)
+        values = {"axes": axes_tuple(axes) if any(axes) else None, "config": self._config(), "rngs": name("rngs")}
         made.keywords = [k for k in made.keywords if k.arg not in ("device", "dtype")]
         made.keywords += [ast.keyword(k, v) for k, v in values.items() if k in accepted and v is not None]
         return node
@@ -214,7 +214,7 @@ class Constructors(ast.NodeTransformer):
     def _parameter(self, node: ast.Call) -> ast.expr:
         value = node.args[0] if node.args else node.keywords[0].value
         keywords = [
-            ast.keyword("axes", _axes_tuple(self._parameter_axes(node, value))),
+            ast.keyword("axes", axes_tuple(self._parameter_axes(node, value))),
             ast.keyword("config", name(self.run_name)),
         ]
         if _is_unfilled(value) and _rank(node, value) != 1:
@@ -293,7 +293,8 @@ class Constructors(ast.NodeTransformer):
     def _is_dynamic(self, function: ast.expr) -> bool:
         """Whether a class is called by another name than its own: a parameter, a table's entry, a choice."""
         roots = [n.id for n in ast.walk(function) if isinstance(n, ast.Name)]
-        return bool(roots) and not any((self.definition.file.qualify(r) or "").startswith("torch") for r in roots)
+        known = [self.definition.file.qualify(root) or "" for root in roots]
+        return bool(roots) and not any(name.startswith("torch") or is_layer_class(name) for name in known)
 
     def _chosen_layer(self, node: ast.Call, layers: list[str], others: list[frozenset[str]]) -> ast.expr:
         """A torch layer that is called as a value: with what its support class takes, if all that ran agree."""
@@ -309,6 +310,9 @@ class Constructors(ast.NodeTransformer):
             reason = "the classes that were called here take different arguments"
             self.context.gap("CV125", node, layers[0], reason, "call each class by its own name")
             return node
+        axes = {module_axes(registry.canonical(layer), node, self.function) for layer in layers}
+        if len(axes) == 1 and any(next(iter(axes))) and not others and all("axes" in v.keywords for v in values):
+            node.keywords.append(ast.keyword("axes", axes_tuple(axes.pop())))
         node.keywords += self._extra(tuple(k for k in (self.run_name, "rngs") if k in next(iter(takes))), node)
         return node
 
@@ -339,44 +343,17 @@ class Constructors(ast.NodeTransformer):
             return typed(made, node)
         accepted = support_keywords(ast.unparse(made.func))
         if "axes" in accepted:
-            axes = self._module_axes(canonical, node)
+            axes = module_axes(canonical, node, self.function)
             if any(axes):
-                made.keywords.append(ast.keyword("axes", _axes_tuple(axes)))
+                made.keywords.append(ast.keyword("axes", axes_tuple(axes)))
         for keyword, value in (("config", self._config()), ("rngs", name("rngs"))):
             if keyword in accepted:
                 made.keywords.append(ast.keyword(keyword, value))
         return typed(made, node)
 
-    def _module_axes(self, canonical: str, node: ast.Call) -> tuple[str | None, ...]:
-        named = {k.arg: k.value for k in node.keywords}
-        if canonical == "torch.nn.Embedding":
-            return unique(
-                [axis_of(a, self.function) for a in _pick(node.args, named, ("num_embeddings", "embedding_dim"))]
-            )
-        if canonical.endswith("Conv1D"):
-            size_out, size_in = _pick(node.args, named, ("nf", "nx"))
-            return unique([axis_of(size_in, self.function), axis_of(size_out, self.function)])
-        if canonical in ("torch.nn.Linear", "torch.nn.Bilinear"):
-            return unique([axis_of(a, self.function) for a in _pick(node.args, named, ("in_features", "out_features"))])
-        if "Norm" in canonical:
-            return ("norm",)
-        return ()
-
-
-def _pick(positional: list[ast.expr], named: dict, names: tuple[str, ...]) -> list[ast.expr]:
-    return [
-        positional[i] if i < len(positional) else named[n]
-        for i, n in enumerate(names)
-        if i < len(positional) or n in named
-    ]
-
 
 def _fqn(node: ast.expr) -> ast.expr:
     return ast.Constant(ast.unparse(node).removeprefix("self."))
-
-
-def _axes_tuple(axes: tuple[str | None, ...]) -> ast.expr:
-    return ast.Tuple([ast.Constant(a) for a in axes], ast.Load())
 
 
 def _is_unfilled(value: ast.expr) -> bool:

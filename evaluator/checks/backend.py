@@ -11,7 +11,7 @@ from maxcode.evaluator.verdict import Check
 
 @check("backend", group="plain")
 def backend(context: Context, name: str) -> Check:
-    """Both dtypes; the worse figure. A backend that refuses this model says so and does not apply."""
+    """Both dtypes, or the one that the source runs in; the worse figure. A refusal of this model does not apply."""
     field = next(f for f, names in listed_backends(context.package.path).items() if name in names)
     if not context.package.has_run_field(field):
         raise NotApplicable(f"the configuration has no field {field!r} to choose it by")
@@ -19,7 +19,8 @@ def backend(context: Context, name: str) -> Check:
     try:
         if program(context) == program(context, **{field: name}):
             raise NotApplicable(f"config.{field}={name!r} changes nothing in this model's program")
-        results = [peer_rule(context, label, dtype, **{field: name}) for dtype in ("float32", "bfloat16")]
+        runs = [d for d in ("float32", "bfloat16") if d in context.oracle or not context.oracle.reason(d)]
+        results = [peer_rule(context, label, dtype, **{field: name}) for dtype in runs]
     except NotImplementedError as refused:
         return Check(label, "n/a", detail=f"the backend refuses this model: {' '.join(str(refused).split())}")
     return max(results, key=lambda result: (result.status == "fail", result.value or 0.0))

@@ -86,7 +86,7 @@ def dtypes(session: Session) -> Recording:
     """Bfloat16: dtype names at every submodule boundary (`dtypes`, `input_dtypes`), and of `operations` inside."""
     recording, model = Recording("dtypes", "modules", "bfloat16"), session.model("bfloat16")
     watcher, inputs = Watcher(model, keep_tensors=False), session.inputs("bfloat16")
-    with Operations(model) as operations:
+    with session.trying("bfloat16"), Operations(model) as operations:
         case = recording.case("seed0", inputs, watcher.run(inputs, "bfloat16", session.seed))
     case["operations"], case["widened"] = operations.record(), operations.widened()
     case["modules"] = []

@@ -48,7 +48,8 @@ def rounded(dtype: str) -> Callable[[Session], Recording]:
         for seed in range(session.seed, session.seed + session.seeds):
             inputs = _unpadded(session, dtype, seed)
             truth, reference = session.run("float64", inputs)
-            output, discrete = session.run(dtype, inputs, replay=reference)
+            with session.trying(dtype):
+                output, discrete = session.run(dtype, inputs, replay=reference)
             case = recording.case(f"seed{seed}", inputs, output)
             case["truth"] = recording.named(f"seed{seed}/truth", flatten(truth))
             reference.record_into(recording, case)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,20 @@ class Session:
 
     def made(self, specs: dict[str, Any], dtype: str, seed: int | None = None) -> dict[str, Any]:
         return cast(make_inputs(specs, self.seed if seed is None else seed), DTYPES[dtype])
+
+    @contextlib.contextmanager
+    def trying(self, dtype: str) -> Iterator[None]:
+        """Within the block a source that PyTorch itself cannot run in `dtype` (mixed operands) ends as not applicable.
+
+        Raises NotApplicableError; in float32 and float64 the source has run already, so there an error is one.
+        """
+        try:
+            yield
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            if dtype in ("float32", "float64"):
+                raise
+            text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise NotApplicableError(f"PyTorch does not run the source in {dtype}: {text}") from error
 
     def run(self, dtype: str, inputs: dict[str, Any], replay: Discrete | None = None) -> tuple[Any, Discrete]:
         """One forward without gradients; returns the output and its discrete choices."""

@@ -137,7 +137,7 @@ def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path, hf_folder, stage, 
     ) as process:
         assert process.stderr.readline() == "ready\n"
         process.send_signal(number)
-        stdout, _ = process.communicate(timeout=30)
+        stdout, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert json.loads(stdout)["status"] == "error"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hf"]

@@ -120,3 +120,19 @@ def test_plain_module(net_file, recorded):
     np.testing.assert_array_equal(case.tensors[calls[-1]["outputs"]["output"]], case.outputs["output"])
     (case,) = recordings.get("dtypes").cases
     assert {c["dtypes"]["output"] for c in case.record["modules"]} == {"bfloat16"}
+
+
+def test_a_source_that_mixes_dtypes_says_so(net_file, recorded):
+    """In bfloat16 its float32 operand meets a bfloat16 weight, which PyTorch refuses: a reason, no error."""
+    text = (
+        net_file.read_text()
+        .replace("self.head(", "self.head(torch.ones(1, dtype=torch.float32) + ")
+        .replace("class Net", "class Mixed")
+    )
+    path = net_file.with_name("mixed_net.py")
+    path.write_text(text)
+    target = {"text": "net", "kind": "module", "path": str(path), "module": "mixed_net", "class_name": "Mixed"}
+    index, _ = recorded(target, ["exact", "float32", "bfloat16", "dtypes"])
+    assert index["scenarios"] == ["exact", "float32"]
+    for name in ("bfloat16", "dtypes"):
+        assert index["facts"]["reasons"][name].startswith("PyTorch does not run the source in bfloat16: ")
