@@ -39,7 +39,8 @@ def python_module(module: str, *arguments: object) -> list[str]:
 def stage_environment(**extra: str) -> dict[str, str]:
     """What a stage may know of our environment; it can import maxcode from a checkout that is not installed."""
     env = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
-    env |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"} | extra
+    # One hash seed: a source that walks over a set does so in one order, and what the run saw is the same every time.
+    env |= {"PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false"} | extra
     paths = [os.environ.get("PYTHONPATH", ""), "" if _is_installed() else str(_ROOT)]
     if any(paths):
         env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
