@@ -103,6 +103,15 @@ class Context:
         self.support.setdefault(module, set()).add(name)
         return ast.Name(name, ast.Load())
 
+    def distinct(self, expression: ast.expr, module: str | None) -> ast.expr:
+        """A support class by its name, or by its module's where a class of the source has the same name."""
+        if not isinstance(expression, ast.Name) or module is None:
+            return expression
+        if all(d.name != expression.id for d in self.definitions):
+            return expression
+        self.imports.add(f"from . import {module}")
+        return ast.Attribute(ast.Name(module, ast.Load()), expression.id, ast.Load())
+
     def gap(self, code: str, node: ast.AST, torch_name: str, reason: str, hint: str = "") -> None:
         """Record a gap at `node`, once."""
         gap = Gap(code, path_of(node), getattr(node, "lineno", 0), torch_name, reason, hint)

@@ -50,6 +50,17 @@ def built_class(node: ast.Call) -> ast.Call | None:
     return made
 
 
+def has_attribute(node: ast.Call) -> ast.Constant | None:
+    """`hasattr(torch.nn.functional, "…")` as what the run found: a question about the installed torch."""
+    file = getattr(node, "file", None)
+    if not _calls(node, "hasattr", 2) or file is None:
+        return None
+    root = ast.unparse(node.args[0]).partition(".")[0]
+    answers = seen(node).get("literals", ())
+    is_torch = root.isidentifier() and f"{file.qualify(root)}.".startswith("torch.")
+    return copy_facts(ast.Constant(answers[0]), node) if is_torch and len(answers) == 1 else None
+
+
 def _calls(node: ast.Call, name: str, arguments: int) -> bool:
     return (
         isinstance(node.func, ast.Name) and node.func.id == name and len(node.args) == arguments and not node.keywords

@@ -7,6 +7,7 @@ from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
 
 _UNKNOWN = object()
+_PARTS = ("children", "modules", "named_children", "named_modules", "named_parameters", "parameters")
 # Calls that a loop may run over without effect: what is left of a loop that only initialised random weights.
 _LOOKING = frozenset(
     """buffers children dict enumerate items keys len list modules named_buffers named_children named_modules
@@ -152,7 +153,8 @@ class Fold(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.For | None:
         self.generic_visit(node)
         node.body = node.body or [ast.Pass()]
-        return None if _only_pass(node.body) and not node.orelse and _only_looks(node.iter) else node
+        idle = _only_pass(node.body) and _only_looks(node.iter)
+        return None if (idle or _only_measures(node)) and not node.orelse else node
 
     def visit_With(self, node: ast.With) -> ast.With:
         self.generic_visit(node)
@@ -173,6 +175,21 @@ def _spliced(body: list[ast.stmt]) -> list[ast.stmt] | None:
 
 def _only_pass(body: list[ast.stmt]) -> bool:
     return bool(body) and all(isinstance(s, ast.Pass) for s in body)
+
+
+def _only_measures(loop: ast.For) -> bool:
+    """Whether a loop over a module's parts does nothing but name values: what initialising weights leaves behind."""
+    iterable = loop.iter
+    method = iterable.func.attr if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Attribute) else ""
+    return method in _PARTS and all(map(_only_names, loop.body))
+
+
+def _only_names(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return all(map(_only_names, (*statement.body, *statement.orelse)))
+    if isinstance(statement, ast.Assign):
+        return all(isinstance(t, ast.Name) for t in statement.targets)
+    return isinstance(statement, ast.Pass)
 
 
 def _only_looks(iterable: ast.expr) -> bool:

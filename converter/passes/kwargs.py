@@ -6,6 +6,7 @@ call sites throw into `**kwargs` is dropped.
 
 import ast
 
+from maxcode.converter import nodes
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition, broken, callees
@@ -18,6 +19,8 @@ from maxcode.converter.passes.keywords import (
     is_forwarding,
     read_key,
 )
+
+_CHANGING = ("update", "setdefault", "clear", "popitem", "__setitem__")
 
 
 def specialise_kwargs(context: Context) -> None:
@@ -100,7 +103,8 @@ class _Rewrite(ast.NodeTransformer):
         self.own = extra.get(function.key, [])
 
     def run(self) -> None:
-        self.function.node.body = [s for s in map(self.visit, self.function.node.body) if s is not None] or [ast.Pass()]
+        holder = ast.Module(self.function.node.body, [])
+        self.function.node.body = self.generic_visit(holder).body or [ast.Pass()]
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | None:
         target = node.targets[0]
@@ -121,13 +125,34 @@ class _Rewrite(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
-    def visit_Expr(self, node: ast.Expr) -> ast.stmt | None:
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt] | None:
         if self.name and read_key(node.value, self.name):
             return None
+        if isinstance(node.value, ast.Call) and self._changes(node.value) and not node.value.args:
+            return self._updated(node, node.value.keywords)
         self.generic_visit(node)
         return node
 
+    def _changes(self, node: ast.Call) -> bool:
+        """Whether a call changes the keywords themselves: `kwargs.update(…)`."""
+        function = node.func
+        return (
+            isinstance(function, ast.Attribute) and function.attr in _CHANGING and _is_name(function.value, self.name)
+        )
+
+    def _updated(self, node: ast.Expr, keywords: list[ast.keyword]) -> ast.stmt | list[ast.stmt]:
+        """`kwargs.update(a=…)` as `a = …`, for the keywords that something below reads."""
+        if node.value.func.attr != "update" or any(k.arg is None for k in keywords):
+            self.generic_visit(node)
+            return node
+        kept = [k for k in keywords if k.arg in self.own]
+        made = [ast.Assign([ast.Name(k.arg, ast.Store())], self.visit(k.value), lineno=node.lineno) for k in kept]
+        return made or ast.Pass()
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if self.name and self._changes(node):
+            reason = "the keywords that a function was given are changed in place"
+            self.context.gap("CV113", node, f"dict.{node.func.attr}", reason, "name the keyword in the signature")
         read = read_key(node, self.name) if self.name else None
         if read:
             if read[0] not in self.own:
@@ -155,7 +180,7 @@ class _Rewrite(ast.NodeTransformer):
         accepted: set[str] = set()
         open_ended = False
         for target in targets:
-            accepted |= set(target.parameters) | set(self.extra.get(target.key, []))
+            accepted |= self._accepted(target)
             open_ended |= target.node.args.kwarg is not None
         given = {k.arg for k in keywords}
         positional = set().union(*(bound_positionally(node, t) for t in targets))
@@ -163,8 +188,20 @@ class _Rewrite(ast.NodeTransformer):
             keywords = [k for k in keywords if k.arg is None or k.arg in accepted]
         if forwards:
             arriving = [n for n in self.own if n in accepted and n not in given and n not in positional]
-            keywords += [ast.keyword(n, ast.Name(n, ast.Load())) for n in arriving]
+            knowing = [self._accepted(target) for target in targets]
+            knowing += [set()] * (len(callees(node)) > len(targets))  # one is no function of ours: a layer, say
+            common = {n for n in arriving if all(n in known for known in knowing)}
+            keywords += [ast.keyword(n, ast.Name(n, ast.Load())) for n in arriving if n in common]
+            if partly := [n for n in arriving if n not in common]:
+                # Of the modules that this site calls only some know the name: what was not given is not handed on.
+                present = nodes.call(
+                    self.context.use("module", "given"), **{n: ast.Name(n, ast.Load()) for n in partly}
+                )
+                keywords.append(ast.keyword(None, present))
         return keywords
+
+    def _accepted(self, target: Function) -> set[str]:
+        return set(target.parameters) | set(self.extra.get(target.key, []))
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if self.name and node.id == self.name and isinstance(node.ctx, ast.Load):

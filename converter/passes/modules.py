@@ -9,14 +9,15 @@ import ast
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.axes import axes_tuple, axis_of, module_axes, unique
-from maxcode.converter.calls import CallGraph
+from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, kinds, seen
 from maxcode.converter.layer_values import DROPPED, RUN, is_layer_class, layer_value
-from maxcode.converter.library import support_keywords
+from maxcode.converter.library import support_keywords, support_module
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
 from maxcode.converter.rule import NoRule, apply_module
+from maxcode.converter.ties import tie_weights
 
 _UNFILLED = ("empty", "zeros", "randn", "rand", "Tensor", "FloatTensor")
 
@@ -29,33 +30,11 @@ def convert_constructors(context: Context) -> None:
             # A module-level table of stateless layers (`{"relu": nn.ReLU()}`).
             holder = ast.FunctionDef(definition.name, ast.arguments([], [], None, [], [], None, []), [], [], None)
             Constructors(context, definition, holder, needs).visit(definition.node)
-        if not isinstance(definition.node, ast.ClassDef):
-            continue
         for function in list(definition.functions()):
-            Constructors(context, definition, function, needs).run()
-        _tie_weights(context, definition)
-
-
-def _tie_weights(context: Context, definition: Definition) -> None:
-    """Turn the class attribute that names shared parameters into a statement at the end of the constructor."""
-    node = definition.node
-    declared = next(
-        (s for s in node.body if isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == tables.TIED_KEYS), None
-    )
-    if declared is None:
-        return
-    node.body.remove(declared)
-    constructor = next((f for f in definition.functions() if f.name == "__init__"), None)
-    if not isinstance(declared.value, ast.Dict) or constructor is None:
-        return
-    names = [n.value for n in (*declared.value.keys, *declared.value.values) if isinstance(n, ast.Constant)]
-    if not all(part.isidentifier() or part.isdigit() for n in names for part in str(n).split(".")):
-        context.gap("CV122", declared, tables.TIED_KEYS, "tied names are patterns", "write the names out")
-        return
-    test = dotted("config.tie_word_embeddings")
-    statement = ast.If(test, [ast.Expr(call(context.use("leaves", "tie_weights"), name("self"), declared.value))], [])
-    statement.spaced = True
-    constructor.body.append(statement)
+            if definition.is_class or needs.of_function(Function(definition, function)):
+                Constructors(context, definition, function, needs).run()
+        if definition.is_class:
+            tie_weights(context, definition)
 
 
 class Constructors(ast.NodeTransformer):
@@ -64,21 +43,22 @@ class Constructors(ast.NodeTransformer):
     def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef, needs: Needs) -> None:
         self.context, self.definition, self.function, self.needs = context, definition, function, needs
         self.run_name = context.run_name
+        self.extra = needs.of_function(Function(definition, function))
         self.leaves: list[str] = []
         self.made = 0
 
     def run(self) -> None:
         """Rewrite the method in place."""
-        extra = self.needs.of(self.definition) if self.function.name == "__init__" else ()
         self.function.body = [s for statement in self.function.body for s in self._statements(statement)] or [
             ast.Pass()
         ]
-        for keyword in extra:
+        for keyword in self.extra:
             self.function.args.kwonlyargs.append(ast.arg(keyword))
             self.function.args.kw_defaults.append(None)
         if self.leaves:
             self._declare_leaves()
-        if self.run_name in extra and self.definition.qualified == self.context.entry:
+        is_constructor = self.function.name == "__init__"
+        if is_constructor and self.run_name in self.extra and self.definition.qualified == self.context.entry:
             self._build_from_config()
 
     def _build_from_config(self) -> None:
@@ -213,6 +193,9 @@ class Constructors(ast.NodeTransformer):
 
     def _parameter(self, node: ast.Call) -> ast.expr:
         value = node.args[0] if node.args else node.keywords[0].value
+        if _is_unfilled(value) and not value.args:
+            value.args = [k.value for k in value.keywords if k.arg == "size"]
+            value.keywords = [k for k in value.keywords if k.arg != "size"]
         keywords = [
             ast.keyword("axes", axes_tuple(self._parameter_axes(node, value))),
             ast.keyword("config", name(self.run_name)),
@@ -255,13 +238,21 @@ class Constructors(ast.NodeTransformer):
             )
         else:
             self.leaves.append(attr)
-        made = call(self.context.use("layers", "Buffer"), self.visit(value), config=name(self.run_name))
-        return typed(made, node)
+        may_be_none = isinstance(value, ast.Name) and "none" in kinds(value)
+        made = typed(call(self.context.use("layers", "Buffer"), self.visit(value), config=name(self.run_name)), node)
+        if may_be_none:
+            given = ast.Compare(name(value.id), [ast.IsNot()], [ast.Constant(None)])
+            return typed(ast.IfExp(given, made, ast.Constant(None)), node)
+        return made
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if class_name(self.definition, node) in BUFFER:
             return self._buffer(node.args[0], node, None)
+        needed = self.needs.of_call(node, self.definition)  # by what ran, so before anything is rewritten
         self.generic_visit(node)
+        if needed:
+            node.keywords += self._extra(needed, node)
+            return node
         if getattr(node, "is_stack", False):
             node.keywords = [ast.keyword("config", self._config()), ast.keyword("rngs", name("rngs"))]
             return node
@@ -323,7 +314,7 @@ class Constructors(ast.NodeTransformer):
 
     def _config(self) -> ast.expr:
         taken = {a.arg for a in (*self.function.args.args, *self.function.args.kwonlyargs)}
-        if self.function.name != "__init__" and self.run_name not in taken:
+        if self.function.name != "__init__" and self.run_name not in taken | set(self.extra):
             return dotted(f"self.{self.run_name}")
         return name(self.run_name)
 
@@ -342,6 +333,7 @@ class Constructors(ast.NodeTransformer):
         if not isinstance(made, ast.Call):
             return typed(made, node)
         accepted = support_keywords(ast.unparse(made.func))
+        made.func = self.context.distinct(made.func, support_module(ast.unparse(made.func)))
         if "axes" in accepted:
             axes = module_axes(canonical, node, self.function)
             if any(axes):

@@ -4,7 +4,7 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
-from maxcode.converter.calls import CallGraph
+from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition, callees
 
 PARAMETER = frozenset({"torch.nn.parameter.Parameter", "torch.nn.Parameter"})
@@ -20,6 +20,28 @@ class Needs:
         self.keywords: dict[str, tuple[str, ...]] = {}
         for definition in context.definitions:
             self.of(definition)
+        for function in self.graph.functions():
+            self.of_function(function)
+
+    def of_function(self, function: Function) -> tuple[str, ...]:
+        """Keywords to add to a constructor, or to a function or method that makes layers for one (`_make_layer`)."""
+        if function.node.name in ("forward", "__call__"):
+            return ()
+        if function.owner.is_class and function.node.name == "__init__":
+            return self.of(function.owner)
+        key = ".".join(function.key)
+        if key not in self.keywords:
+            self.keywords[key] = ()
+            calls = [n for n in ast.walk(function.node) if isinstance(n, ast.Call)]
+            if any(self._makes_parameters(function.owner, node) for node in calls):
+                taken = set(function.parameters)
+                self.keywords[key] = tuple(k for k in (self.context.run_name, "rngs") if k not in taken)
+        return self.keywords[key]
+
+    def of_call(self, node: ast.Call, owner: Definition) -> tuple[str, ...]:
+        """Keywords to add to the call of a function or method of ours that makes layers."""
+        targets = [t for t in self.graph.targets(node, owner) if t.node.name != "__init__"]
+        return tuple(dict.fromkeys(k for target in targets for k in self.of_function(target)))
 
     def of(self, definition: Definition) -> tuple[str, ...]:
         """Keywords to add to the constructor of a converted class."""
@@ -45,11 +67,14 @@ class Needs:
         if is_super_init(node):
             base = self.graph.base(definition)
             return bool(self.of(base)) if base is not None else torch_base(definition) is not None
+        if self.of_call(node, definition):
+            return True
         if qualified is None:
             return False
         if qualified in BUFFER:
             return self.context.is_plain or not _is_recomputed(node)
-        if qualified in PARAMETER or registry.canonical(qualified).startswith("torch.nn."):
+        canonical = registry.canonical(qualified)
+        if qualified in PARAMETER or (canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper()):
             return True
         if qualified.startswith(tables.FRAMEWORK) and not self.context.definition(qualified):
             return registry.canonical(qualified) in registry.MODULES

@@ -7,7 +7,7 @@ from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition, broken, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import TENSOR, Kinds
-from maxcode.converter.nodes import attribute, call, typed
+from maxcode.converter.nodes import attribute, call, name, typed
 from maxcode.converter.passing import apply
 from maxcode.converter.rule import Applied, NoRule, apply_attribute, apply_method, apply_op
 from maxcode.converter.rules import constants
@@ -40,6 +40,10 @@ def convert_operations(context: Context) -> None:
             empty = ast.arguments([], [], None, [], [], None, [])
             holder = ast.FunctionDef(definition.name, empty, [definition.node], [], None)
             apply(Ops(context, definition, holder), holder)
+    for definition in context.definitions:
+        for node in _left(definition):
+            reason = "this use of it has no rule"
+            context.gap("CV109", node, definition.file.imports[node.id], reason, "write it another way, or add a rule")
 
 
 class Ops(ast.NodeTransformer):
@@ -52,12 +56,16 @@ class Ops(ast.NodeTransformer):
         self.compared = False
         self.constructs = function.name == "__init__"
         self.local = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
+        self.held = self.local | {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and _is_stored(n)}
 
     # --- calls
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         qualified = self._callee(node)
         if qualified and _is_torch_function(qualified):
+            if self._is_held(node.func):
+                self.generic_visit(node)
+                return node
             return self._torch_call(node, qualified)
         if qualified and qualified.startswith(_LOSSES):
             self.generic_visit(node)
@@ -75,6 +83,12 @@ class Ops(ast.NodeTransformer):
             # A buffer may be stored as a constant; indexing reads it as an array either way.
             return typed(ast.Subscript(node, ast.Constant(...), ast.Load()), node)
         return node
+
+    def _is_held(self, function: ast.expr) -> bool:
+        """Whether a function is called that the module or a local name holds: which one, a configuration may choose."""
+        if isinstance(function, ast.Attribute):
+            return ast.unparse(function.value) == "self" and not self.types.is_tensor(function.value)
+        return isinstance(function, ast.Name) and function.id in self.held
 
     def _reads_tensor_of_module(self, node: ast.Call) -> bool:
         owner = node.args[0]
@@ -218,10 +232,18 @@ class Ops(ast.NodeTransformer):
             return None
         if constants.has_constant(qualified):
             return self._used(constants.apply_constant(qualified, compared=self.compared), node)
-        if qualified in registry.OPS:
-            # A torch function handed about as a value.
-            self.context.gap("CV102", node, qualified, "is used as a value", "wrap it in a lambda")
-        return None
+        return self._function_value(node, qualified) if qualified in registry.OPS else None
+
+    def _function_value(self, node: ast.expr, qualified: str) -> ast.expr | None:
+        """A torch function handed about as a value (`{"gelu": F.gelu}`): a lambda of the arguments it must have."""
+        parameters = registry.entries(registry.OPS, qualified)[0].signature.parameters.values()
+        names = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        try:
+            body = self._used(apply_op(qualified, [name(n) for n in names], {}), node)
+        except NoRule as missing:
+            self.context.gap("CV102", node, qualified, f"is used as a value: {missing.reason}", "wrap it in a lambda")
+            return None
+        return ast.Lambda(ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, []), body)
 
     def _is_constant_buffer(self, node: ast.Attribute) -> bool:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
@@ -293,16 +315,26 @@ def _is_isinstance_tensor(node: ast.Call) -> bool:
     )
 
 
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
 def ensures(context: Context, definition: Definition) -> list[str]:
     """No torch name is left outside annotations and bases, which the signature pass rewrites."""
+    return [broken(node, "still names torch") for node in _left(definition)]
+
+
+def _left(definition: Definition) -> list[ast.Name]:
+    """Names of the source that still mean torch."""
     imports = definition.file.imports
     local = {a.arg for a in ast.walk(definition.node) if isinstance(a, ast.arg)}
     names = {n for n, q in imports.items() if (q + ".").startswith("torch.")} - local
-    found, pending = [], [definition.node]
+    found: list[ast.Name] = []
+    pending: list[ast.AST] = [definition.node]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Name) and node.id in names and hasattr(node, "file"):
-            found.append(broken(node, "still names torch"))
+            found.append(node)
         skipped = ("annotation", "returns", "decorator_list", "bases")
         fields = [v for f, v in ast.iter_fields(node) if f not in skipped]
         pending += [n for v in fields for n in (v if isinstance(v, list) else [v]) if isinstance(n, ast.AST)]

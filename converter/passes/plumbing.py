@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, copy_facts, kinds, seen
-from maxcode.converter.dynamic import built_class, spelled_assignment, spelled_attribute
+from maxcode.converter.dynamic import built_class, has_attribute, spelled_assignment, spelled_attribute
+from maxcode.converter.initial import is_initialiser, is_weight_write
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 
@@ -17,9 +18,16 @@ class Plumbing(ast.NodeTransformer):
     def __init__(self, context: Context, absent: dict[str, Any] | None = None) -> None:
         """`absent`: global names that stand for an optional package's kernels, and their values without it."""
         self.context, self.absent = context, (absent or {}).keys()
+        self.is_constructor = False
         self.constants: list[dict[str, ast.expr]] = [{n: ast.Constant(v) for n, v in (absent or {}).items()}]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        outer, self.is_constructor = self.is_constructor, is_initialiser(node.name)
+        result = self._visit_function(node)
+        self.is_constructor = outer
+        return result
+
+    def _visit_function(self, node: ast.FunctionDef) -> ast.FunctionDef:
         names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
         shadowed = self.absent & names
         constants: dict[str, ast.expr] = {n: v for n, v in self.constants[-1].items() if n not in shadowed}
@@ -77,6 +85,8 @@ class Plumbing(ast.NodeTransformer):
             return None
         if isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
             return None
+        if self.is_constructor and is_weight_write(node):
+            return None
         if (assignment := spelled_assignment(node)) is not None:
             return self.visit(assignment)
         self.generic_visit(node)
@@ -100,9 +110,17 @@ class Plumbing(ast.NodeTransformer):
             return None
         if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
             return None
+        if self.is_constructor and is_weight_write(node):
+            return None
         if isinstance(target, ast.Name) and kinds(node.value) == {"device"}:
             self.constants[-1][target.id] = ast.Constant(None)
         if isinstance(target, ast.Name) and target.id in self.constants[-1]:
+            return None
+        self.generic_visit(node)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AugAssign | None:
+        if self.is_constructor and is_weight_write(node):
             return None
         self.generic_visit(node)
         return node
@@ -131,13 +149,15 @@ class Plumbing(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if isinstance(node.ctx, ast.Load) and node.attr in tables.CONSTANT_ATTRIBUTES:
             return ast.copy_location(ast.Constant(tables.CONSTANT_ATTRIBUTES[node.attr]), node)
+        if node.attr == "device" and isinstance(node.ctx, ast.Load) and kinds(node) == {"device"}:
+            return ast.copy_location(ast.Constant(None), node)
         if node.attr == "type" and kinds(node.value) == {"device"}:
             return ast.copy_location(ast.Constant("cpu"), node)
         self.generic_visit(node)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        spelled = spelled_attribute(node) or built_class(node)
+        spelled = spelled_attribute(node) or built_class(node) or has_attribute(node)
         if spelled is not None:
             return self.visit(spelled)
         name = ast.unparse(node.func)

@@ -71,6 +71,11 @@ class Buffer(nnx.Variable):
         super().__init__(_stored(value, config), **metadata)
 
 
+def given(**values: Any) -> dict[str, Any]:
+    """The keywords that are not None, for a call of modules of which only some take them."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 class Leaf:
     """A stored parameter that reads as an array in the layer's compute dtype (`layer.bias`), or None.
 

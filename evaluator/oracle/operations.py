@@ -1,5 +1,6 @@
 """Which dtypes the model's own roots, exponentials and the like are computed in, and what it widens, by module."""
 
+import functools
 from collections import Counter
 from typing import Any
 
@@ -50,16 +51,15 @@ class Operations(TorchFunctionMode):
         self._widened: dict[str, Counter[int]] = {}
         self._running: list[str] = []
         self._functions = _functions()
-        self._handles = []
+        # Wrapped, not hooked: `self.attention.forward(x)`, which runs no hook, is the module's own work too.
+        self._wrapped = [m for m in model.modules() if "forward" not in vars(m)]
         for name, module in model.named_modules():
-            self._handles += [
-                module.register_forward_pre_hook(self._enterer(name)),
-                module.register_forward_hook(self._leave),
-            ]
+            if "forward" not in vars(module):
+                vars(module)["forward"] = self._running_in(name, module.forward)
 
     def __exit__(self, *error: Any) -> None:
-        for handle in self._handles:
-            handle.remove()
+        for module in self._wrapped:
+            vars(module).pop("forward", None)
         super().__exit__(*error)
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -88,11 +88,13 @@ class Operations(TorchFunctionMode):
         except TypeError:  # an unhashable callable is none of ours
             return ()
 
-    def _enterer(self, name: str) -> Any:
-        def enter(module: nn.Module, args: tuple) -> None:
+    def _running_in(self, name: str, forward: Any) -> Any:
+        @functools.wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
             self._running.append(name)
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                self._running.pop()
 
-        return enter
-
-    def _leave(self, module: nn.Module, args: tuple, output: Any) -> None:
-        self._running.pop()
+        return run

@@ -57,6 +57,11 @@ def bernoulli(input, *, generator=None):
     return jax.random.bernoulli(random.next_key(), input).astype(input.dtype)
 
 
+@op("torch.bernoulli", "torch.Tensor.bernoulli")
+def bernoulli_of(input, p, *, generator=None):
+    return jax.random.bernoulli(random.next_key(), p, jnp.shape(input)).astype(input.dtype)
+
+
 @op("torch.normal")
 def normal(mean, std, size, *, generator=None, dtype=None, device=None):
     return mean + std * jax.random.normal(random.next_key(), size, float32 if dtype is None else dtype)
