@@ -84,6 +84,10 @@ class Recordings:
         """Why the oracle says that a scenario does not apply; None when it said nothing."""
         return self.facts.get("reasons", {}).get(name)
 
+    def failure(self, name: str) -> str | None:
+        """The error with which the source ended in a scenario, if it did."""
+        return self.facts.get("failures", {}).get(name)
+
     def get(self, name: str) -> Scenario:
         """Raises KeyError when the oracle did not record it."""
         if name not in self:

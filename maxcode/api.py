@@ -15,7 +15,7 @@ from maxcode import packaging, planning, stages
 from maxcode.broken import BrokenPackageError, as_gap
 from maxcode.errors import MaxCodeError
 from maxcode.excerpts import with_lines
-from maxcode.output import check_output, recover, staged_output
+from maxcode.output import check_output, is_ours, read_marker, recover, staged_output
 from maxcode.progress import Progress
 from maxcode.records import Record, counted, empty_record
 from maxcode.stages import ConvertOptions, GateOptions, Run
@@ -231,6 +231,7 @@ def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -
     from maxcode.evaluator.verdict import Check, decide
 
     package, _ = stages.find_package(folder)
+    _keep_packages(destination, force)
     progress.plan("weights")
     progress.stage("weights")
     with staged_output(destination, force=force, inputs=(package,)) as staging:
@@ -242,6 +243,14 @@ def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -
     check = Check.of("weights", len(changed), 0, detail)
     record = empty_record(decide([check]), str(package), str(destination.resolve()))
     return record | {"checks": [check.to_json()], "timings": dict(progress.timings), "weights": report}
+
+
+def _keep_packages(destination: Path, force: bool) -> None:
+    """Refuse to put a checkpoint where a converted package lies: one slip of the pen would cost it."""
+    if not force and is_ours(destination) and read_marker(destination).get("kind") != "hf":
+        expected = "a new, empty or earlier to-hf folder"
+        do = "choose another -o, or give --force to replace it"
+        raise MaxCodeError(f"-o {destination}", "holds a converted package", expected, do)
 
 
 def generate(folder: Path, request: dict[str, Any], progress: Progress, *, unsandboxed: bool = False) -> Record:

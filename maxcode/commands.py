@@ -1,5 +1,6 @@
 """The commands and their options: parse, call api.py, print."""
 
+import functools
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -276,9 +277,8 @@ def generate(
     }
 
     def action(progress: Progress) -> Result:
-        return _finish(
-            api.generate(package, request, progress, unsandboxed=unsafe_no_sandbox), render.show_generation, Exit.OK
-        )
+        show = functools.partial(render.show_generation, quiet=quiet)
+        return _finish(api.generate(package, request, progress, unsandboxed=unsafe_no_sandbox), show, Exit.OK)
 
     return execute(action, as_json=as_json, quiet=quiet, target=str(package))
 

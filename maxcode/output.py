@@ -33,6 +33,11 @@ def is_ours(folder: Path) -> bool:
     return isinstance(record, dict) and record.get("tool") == "maxcode"
 
 
+def read_marker(folder: Path) -> dict[str, Any]:
+    """What stands in the marker of a folder that MaxCode wrote."""
+    return json.loads((folder / MARKER).read_text())
+
+
 def write_marker(folder: Path, record: dict[str, Any]) -> None:
     """Mark a folder as MaxCode's, with what is needed to gate it again."""
     (folder / MARKER).write_text(json.dumps({"tool": "maxcode", "format": 1, **record}, indent=2) + "\n")

@@ -144,11 +144,11 @@ def show_plan(record: Record) -> None:
     console.print(Text(verdict, style="bold green" if not count else "bold yellow").append(about, "not bold"))
 
 
-def show_generation(record: Record) -> None:
+def show_generation(record: Record, *, quiet: bool = False) -> None:
     """The text on stdout, the speed on stderr."""
     answer = record["generation"]
     sys.stdout.write(answer["text"] + "\n")  # as it is: a console would break its lines
     decode = (answer.get("seconds") or {}).get("decode")
-    if decode:
+    if decode and not quiet:
         speed = f"{len(answer['tokens']) / decode:.1f} tokens/s"
         Console(stderr=True, markup=False, highlight=False).print(Text(speed, style="dim"))

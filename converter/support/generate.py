@@ -89,6 +89,8 @@ class Generator:
         self.traces: collections.Counter[str] = collections.Counter()
         self._parameters = set(inspect.signature(model.__call__).parameters)
         self.is_encoder_decoder = "decoder_input_ids" in self._parameters
+        positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+        self.positions = positions if isinstance(positions, int) and not self.is_encoder_decoder else None
         self._graph, params = nnx.split(model)
         self._params, self._tree = jax.tree.flatten(params)
         identity = identify(model, self._graph) if keep_programs else None
@@ -114,7 +116,8 @@ class Generator:
 
         `settings` override those of the model: do_sample, temperature, top_k, top_p, min_p, repetition_penalty,
         eos_token_id,
-        pad_token_id, decoder_start_token_id. Raises ValueError for an empty prompt or an unknown setting.
+        pad_token_id, decoder_start_token_id. Raises ValueError for an empty prompt, an unknown setting, or more tokens
+        than the model has positions (`config.max_position_embeddings`).
         """
         rows: list[list[int]] = [[] for _ in prompts]
         for new in self.stream(prompts, max_new_tokens, chunk=max_new_tokens, key=key, **settings):
@@ -134,6 +137,7 @@ class Generator:
         """Like `generate`, step by step: yields the first token of each row, then at most `chunk` more at a time."""
         if max_new_tokens < 1 or chunk < 1:
             raise ValueError(f"max_new_tokens={max_new_tokens} and chunk={chunk} must be at least 1")
+        self.check_room(max(map(len, prompts), default=0), max_new_tokens)
         sampling, start = self._resolve(settings)
         prompt, mask = pad_prompts(prompts, sampling.pad_token_id, side="right" if self.is_encoder_decoder else "left")
         numbers, plan = sampling.numbers(), sampling.plan
@@ -150,6 +154,16 @@ class Generator:
                 return
             until = np.int32(min(yielded + chunk, max_new_tokens))
             state = self._decode(self._params, state, until, numbers, plan=plan)
+
+    def check_room(self, longest: int, new_tokens: int) -> None:
+        """Refuse what the model has no positions for: beyond them JAX would read its last position again and again."""
+        if self.positions is None or longest + new_tokens <= self.positions:
+            return
+        room = max(self.positions - longest, 0)
+        raise ValueError(
+            f"a prompt of {longest} tokens and {new_tokens} new ones need {longest + new_tokens} positions; "
+            f"the model has {self.positions}: shorten the prompt, or ask for at most {room} new tokens"
+        )
 
     def _resolve(self, overrides: dict[str, Any]) -> tuple[Sampling, int]:
         """Settings of the model and of the call, and the token that starts a decoder."""
@@ -359,6 +373,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.temperature is not None:
         settings["do_sample"] = options.temperature > 0
     load = time.perf_counter() - begin
+    try:
+        generator.check_room(len(prompt), options.max_new_tokens)
+    except ValueError as error:
+        return _refuse(error, options)
     key = jax.random.key(options.seed)
     start_stream = functools.partial(generator.stream, [prompt], options.max_new_tokens, key=key, **settings)
     if options.json:

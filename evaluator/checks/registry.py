@@ -42,6 +42,8 @@ class Context:
             return self.oracle.get(name)
         if reason := self.oracle.reason(name):
             raise NotApplicable(reason)
+        if failure := self.oracle.failure(name):
+            raise NotRun(f"PyTorch does not run the source in this scenario: {failure}")
         raise NotRun(f"the oracle recorded no {name!r} scenario; record it")
 
     def save_evidence(self, name: str, value: Any) -> None:

@@ -19,8 +19,7 @@ def facts(session: Session) -> dict[str, Any]:
     """The entries that docs/interfaces.md §7.1 names, without `reasons`."""
     model = session.model("float64")
     inputs = session.inputs("float64")
-    output, _ = session.run("float64", inputs)
-    logits = logits_name(model, flatten(output))
+    logits = logits_name(model, flatten(_output(session)))
     parameters = inspect.signature(model.forward).parameters
     specs = session.specs()
     shape = sequence_shape(specs)
@@ -39,6 +38,14 @@ def facts(session: Session) -> dict[str, Any]:
         "token_limit": vocab_size(model) if shape else None,
         "parameters": sum(p.numel() for p in model.parameters()),
     }
+
+
+def _output(session: Session) -> Any:
+    """One output, in float32 where the source refuses float64."""
+    try:
+        return session.run("float64", session.inputs("float64"))[0]
+    except (RuntimeError, TypeError, ValueError, AssertionError):
+        return session.run("float32", session.inputs("float32"))[0]
 
 
 def vocab_size(model: nn.Module) -> int | None:

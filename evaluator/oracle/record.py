@@ -48,12 +48,16 @@ def record(session: Session, out: Path, scenarios: list[str]) -> dict[str, Any]:
     for done, name in enumerate(scenarios):
         progress("record", name, done, len(scenarios))
         index["facts"]["reasons"].pop(name, None)
+        index["facts"].get("failures", {}).pop(name, None)
         index["scenarios"] = [known for known in index["scenarios"] if known != name]
         try:
             SCENARIOS[name](session).write(out, target=session.target["text"], seed=session.seed)
             index["scenarios"].append(name)
         except NotApplicableError as reason:
             index["facts"]["reasons"][name] = str(reason)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError, AssertionError) as error:
+            # The source refuses (one that insists on float32, say): the check is not run, and the verdict not shown.
+            index["facts"].setdefault("failures", {})[name] = f"{type(error).__name__}: {error}"
         write_json(out / "index.json", index | {"versions": versions()})
     progress("record", "", len(scenarios), len(scenarios))
     return index

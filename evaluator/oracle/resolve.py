@@ -1,5 +1,6 @@
 """`resolve`: what the user typed becomes a class, a configuration and inputs (docs/interfaces.md §3.1)."""
 
+import difflib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -78,6 +79,8 @@ def _room_for(target: Target) -> Target:
 def _first_running(target: Target, configs: Iterable[Any], changes: dict[str, Any]) -> Target:
     refused = []
     for config in configs:
+        for name in changes:  # no size mends a name
+            _check_field(config, name, name)
         try:
             attempt = _settled(dict(target), config, changes)
             _run_once(attempt)
@@ -141,10 +144,17 @@ def _settled(target: Target, config: Any, changes: dict[str, Any]) -> Target:
     return target
 
 
-def _set(target: Target, config: Any, name: str, value: Any, path: str) -> None:
+def _check_field(config: Any, name: str, path: str) -> None:
     if name not in config.to_dict() and not hasattr(config, name):
-        known = ", ".join(sorted(k for k in config.to_dict() if not k.startswith("_")))
-        raise OracleError(f"--set {path}", "no such field", f"one of {known}", "correct the name")
+        fields = sorted(k for k in config.to_dict() if not k.startswith("_"))
+        near = difflib.get_close_matches(name, fields, 1)
+        do = f"did you mean {near[0]!r}?" if near else "correct the name"
+        where = f"--set {path}: {type(config).__name__}"
+        raise OracleError(where, "no such field", f"one of {', '.join(fields)}", do)
+
+
+def _set(target: Target, config: Any, name: str, value: Any, path: str) -> None:
+    _check_field(config, name, path)
     inner = getattr(config, name, None)
     if isinstance(value, dict) and hasattr(inner, "to_dict"):
         for key, item in value.items():

@@ -263,5 +263,8 @@ def test_to_hf_says_when_bytes_differ(engine, tmp_path, hf_folder, monkeypatch):
         record = api.to_hf(tmp_path / "net", tmp_path / "back", force=False, progress=Progress(quiet=True))
         assert record["status"] == status
         assert (tmp_path / "back" / "model.safetensors").exists()
+    convert(tmp_path / "other", hf_folder)
+    with pytest.raises(MaxCodeError, match="other: holds a converted package.*--force"):
+        api.to_hf(tmp_path / "net", tmp_path / "other", force=False, progress=Progress(quiet=True))
     with pytest.raises(MaxCodeError, match="no package.*Name the package that it was written from, .*net"):
         api.gate(tmp_path / "back", stages.GateOptions(), Progress(quiet=True))

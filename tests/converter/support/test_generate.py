@@ -66,6 +66,13 @@ def test_a_padded_batch_equals_single_prompts(generator, expected):
     assert generator.generate(PROMPTS, 12) == expected
 
 
+def test_more_tokens_than_positions_are_refused(generator, monkeypatch):
+    monkeypatch.setattr(generator, "positions", 16)
+    assert len(generator.generate([[1] * 10], 6)[0]) <= 6
+    with pytest.raises(ValueError, match="10 tokens and 7 new ones need 17 positions.*at most 6 new"):
+        generator.generate([[1] * 10], 7)
+
+
 def test_streaming_yields_the_same_tokens(generator, expected):
     parts = list(generator.stream(PROMPTS, 12, chunk=5))
     assert [len(part[0]) for part in parts] == [1, 5, 5, 1]

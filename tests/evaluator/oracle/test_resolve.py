@@ -92,6 +92,13 @@ def test_bad_architecture(tmp_path, capfd, text, found, options):
     assert not (tmp_path / "run").exists()
 
 
+def test_an_unknown_field_is_named_with_the_nearest(tmp_path, capfd):
+    assert run(tmp_path, "resolve", transformers_target("llama"), "--set", "hiden_size=3") == 2
+    error = refusal(capfd)
+    assert error["where"] == "--set hiden_size: LlamaConfig"
+    assert error["do"] == "did you mean 'hidden_size'?"
+
+
 @pytest.fixture
 def folder(tmp_path, resolved):
     """A Hugging Face folder as `save_pretrained` writes it, in two shards."""
