@@ -36,6 +36,7 @@ from maxcode.converter.passes import (
     signature,
     simplify,
     tidy,
+    windows,
 )
 from maxcode.converter.passing import Pass, each_class, each_definition, each_function, transform
 from maxcode.converter.source import Project
@@ -59,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(layer_classes, each_definition(layer_classes.convert_layer_classes), "before constructors, which call them"),
     Pass(modules, modules.convert_constructors, "before operations, which do not know layer classes"),
     Pass(ops, ops.convert_operations, "when nothing but expressions is torch's"),
+    Pass(windows, each_function(windows.convert_windows), "on tables that are read as arrays by now"),
     Pass(simplify, each_function(simplify.simplify), "on the statements as they will stand"),
     Pass(tidy, each_function(tidy.tidy), "what the passes above left behind"),
     Pass(docstrings, each_definition(docstrings.shorten_docstrings), "on the classes as they will stand"),

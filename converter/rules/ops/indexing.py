@@ -61,6 +61,14 @@ def take(input, index):
 
 
 @helper
+def window(x, start, size, axis):
+    """`size` entries of an axis from `start` on, which may be traced; one beyond the end is moved back to fit then."""
+    if isinstance(start, int):
+        return x[(slice(None),) * axis + (slice(start, start + size),)]
+    return lax.dynamic_slice_in_dim(x, start, size, axis)
+
+
+@helper
 def positions_along(index, dim):
     """An index tuple that addresses, for every entry of `index`, the same place with `index` on the axis `dim`."""
     axis = dim % index.ndim
