@@ -59,7 +59,7 @@ DROPPED_CALLS = frozenset({
     "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info",
     "debug", "_init_weights", "apply", "reset_parameters",
     "mark_static_address", "_check", "torch_compilable_check", "check_support_param_buffer_assignment",
-    "set_printoptions", "requires_grad_", "manual_seed",
+    "set_printoptions", "requires_grad_", "manual_seed", "print",
     "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
 })  # fmt: skip
 DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", "torch._check", "torch._dynamo")

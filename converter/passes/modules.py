@@ -294,6 +294,8 @@ class Constructors(ast.NodeTransformer):
         except NoRule:  # reported where the class is named
             return node
         takes = {frozenset(v.keywords & set(RUN)) for v in values} | {frozenset(o & set(RUN)) for o in others}
+        if any(v.is_function for v in values) and not others:
+            takes = {frozenset()}  # beside a function only layers without weights make sense: they need neither
         node.keywords = [k for k in node.keywords if k.arg not in DROPPED]
         if all(v.is_function for v in values):
             node.args = []

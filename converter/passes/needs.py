@@ -69,6 +69,8 @@ class Needs:
             return bool(self.of(base)) if base is not None else torch_base(definition) is not None
         if self.of_call(node, definition):
             return True
+        if self.context.is_plain and ast.unparse(node.func) == "self.register_buffer":
+            return True
         if qualified is None:
             return False
         if qualified in BUFFER:

@@ -63,7 +63,7 @@ class Ops(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         qualified = self._callee(node)
         if qualified and _is_torch_function(qualified):
-            if self._is_held(node.func):
+            if self._is_held(node.func) and not qualified.startswith("torch.Tensor."):
                 self.generic_visit(node)
                 return node
             return self._torch_call(node, qualified)

@@ -13,6 +13,7 @@ import pytest
 
 from maxcode import __version__
 from maxcode.output import write_marker
+from tests.maxcode.interrupts import hear_interrupts
 
 RECORD = {"status", "target", "output", "checks", "gaps", "traced", "assumptions", "timings", "versions"}
 
@@ -133,8 +134,9 @@ sys.exit(main(sys.argv[2:]))
 def test_interrupt_ends_with_130_and_leaves_nothing(tmp_path, hf_folder, stage, number):
     command = [sys.executable, "-c", INTERRUPTED, stage, "convert", str(hf_folder), "-o", "out", "--quiet", "--json"]
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    ) as process:
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+        preexec_fn=hear_interrupts,
+    ) as process:  # fmt: skip
         assert process.stderr.readline() == "ready\n"
         process.send_signal(number)
         stdout, _ = process.communicate(timeout=120)
@@ -164,7 +166,8 @@ def test_interrupt_takes_a_stage_process_along():
         "import sys; from maxcode.processes import run_stage; from maxcode.progress import Progress;"
         f"run_stage([sys.executable, '-c', {script!r}], Progress(quiet=True), name='x')"
     )
-    with subprocess.Popen([sys.executable, "-c", ours], stderr=subprocess.DEVNULL) as process:
+    command = [sys.executable, "-c", ours]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=hear_interrupts) as process:
         assert wait_for(lambda: processes_with(token))
         process.send_signal(signal.SIGINT)
         process.wait(30)

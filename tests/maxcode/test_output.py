@@ -12,6 +12,7 @@ import pytest
 from maxcode import output
 from maxcode.errors import MaxCodeError
 from maxcode.output import MARKER, check_output, is_ours, recover, staged_output, write_marker
+from tests.maxcode.interrupts import hear_interrupts
 
 
 def make(place, text="old"):
@@ -172,8 +173,9 @@ with output.staged_output(Path(sys.argv[1])) as staging:
 def test_killed_run_loses_nothing_and_is_cleaned_up_by_the_next(tmp_path, moment, signal_):
     place = make(tmp_path / "out")
     with subprocess.Popen(
-        [sys.executable, "-c", KILLED, place, moment], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+        [sys.executable, "-c", KILLED, place, moment], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        preexec_fn=hear_interrupts,
+    ) as process:  # fmt: skip
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal_)
         process.wait(30)
