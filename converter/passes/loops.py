@@ -2,7 +2,7 @@
 
 import ast
 
-from maxcode.converter.context import Context, Definition
+from maxcode.converter.context import TENSORS, Context, Definition, kinds
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import assign, call, dress, loads, name, read_before_write, stored
@@ -80,7 +80,9 @@ def _indexes_only(body: list[ast.stmt], index: str) -> bool:
     allowed = set()
     for statement in body:
         for node in ast.walk(statement):
-            if isinstance(node, ast.Subscript):
+            if (
+                isinstance(node, ast.Subscript) and kinds(node.value) <= TENSORS
+            ):  # a list of layers takes no traced index
                 parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
                 allowed |= {id(p) for p in parts if isinstance(p, ast.Name) and p.id == index}
     return all(id(n) in allowed for n in loads(body) if n.id == index)
@@ -103,6 +105,14 @@ EXAMPLES = (
             h = lax.fori_loop(0, n, step, h)
             return h
         """,
+    ),
+    unchanged(
+        """
+        def f(self, x: torch.Tensor, y: torch.Tensor, n: int):
+            for t in range(n):
+                y[:, t] = self.layers[t](x[:, t])  # self.layers: module
+            return y
+        """
     ),
     unchanged("def f(x: torch.Tensor):\n    for t in range(3):\n        x = x * 2\n    return x"),
     unchanged("def f(x: torch.Tensor, n: int):\n    for t in range(n):\n        x = x[:t]\n    return x"),
