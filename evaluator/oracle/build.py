@@ -178,9 +178,10 @@ def _own_inputs(target: Target, model: nn.Module, seed: int) -> dict[str, Any]:
 
 
 def call(model: nn.Module, inputs: dict[str, Any], dtype: str, *, seed: int = 0) -> Any:
-    """Runs `model(**inputs)` in default dtype and lift, with the RNG seeded (some models sample in forward)."""
+    """Runs `model(**inputs)` as users do, lifted for float64, with the RNG seeded (some models sample in forward)."""
     torch.manual_seed(seed)
     named = {name: value for name, value in inputs.items() if "." not in name}
     rest = [value for name, value in inputs.items() if "." in name]  # of a *args parameter, see flatten.bind
-    with computing_in(dtype):
+    # A model in bfloat16 runs with torch's default dtype as it was: `torch.zeros(n)` in its forward makes float32.
+    with computing_in("float32" if dtype == "bfloat16" else dtype):
         return model(*rest, **named)
