@@ -123,7 +123,7 @@ def test_plain_module(net_file, recorded):
 
 
 def test_a_source_that_mixes_dtypes_says_so(net_file, recorded):
-    """In bfloat16 its tensor of the default dtype meets a bfloat16 weight, which PyTorch refuses: a reason, no error."""
+    """Its tensor of the default dtype meets a bfloat16 weight, which PyTorch refuses: a reason, no error."""
     text = net_file.read_text().replace("self.head(", "self.head(torch.ones(1) + ").replace("class Net", "class Mixed")
     path = net_file.with_name("mixed_net.py")
     path.write_text(text)
