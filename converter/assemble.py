@@ -6,7 +6,7 @@ from maxcode.converter.context import Context
 from maxcode.converter.emit import format_text, unparse
 from maxcode.converter.helpers import ops_module
 from maxcode.converter.library import support_library, support_module
-from maxcode.converter.nodes import loads, read_before_write, stored
+from maxcode.converter.nodes import is_none, loads, read_before_write, stored, with_defaults
 from maxcode.converter.passes.annotations import is_asked_for
 from maxcode.converter.prune import home, prune
 
@@ -76,10 +76,7 @@ def _for_checker(body: str) -> str:
 
 def _may_be_none(function: ast.FunctionDef) -> set[str]:
     """Parameters of a stated type that are None by default and that the function reads."""
-    arguments = function.args
-    last = arguments.args[len(arguments.args) - len(arguments.defaults) :]
-    pairs = [*zip(last, arguments.defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
-    found = {a.arg for a, d in pairs if a.annotation and isinstance(d, ast.Constant) and d.value is None}
+    found = {a.arg for a, default in with_defaults(function) if a.annotation and is_none(default)}
     return found & {n.id for n in loads(function.body)}
 
 

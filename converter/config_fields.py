@@ -3,6 +3,7 @@
 import ast
 import builtins
 
+from maxcode.converter.nodes import is_none, join_options, union_options, with_defaults
 from maxcode.converter.source import SourceFile
 
 # Class attributes and methods about how a framework distributes, stores or trains a model, not about what it is.
@@ -90,24 +91,10 @@ def clean_annotation(annotation: ast.expr, keep: frozenset[str]) -> ast.expr:
     """The annotation without the alternatives that name unknown types; `Any` when nothing is left."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         annotation = ast.parse(annotation.value, mode="eval").body
-    known = [option for option in _union(annotation) if _is_known(option, keep)]
+    known = [option for option in union_options(annotation) if _is_known(option, keep)]
     if not known or all(isinstance(option, ast.Constant) for option in known):  # nothing, or None alone
         return ast.Name("Any")
     return join_options(known)
-
-
-def join_options(options: list[ast.expr]) -> ast.expr:
-    """`A | B | …` of the options."""
-    result = options[0]
-    for option in options[1:]:
-        result = ast.BinOp(result, ast.BitOr(), option)
-    return result
-
-
-def _union(annotation: ast.expr) -> list[ast.expr]:
-    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        return [*_union(annotation.left), *_union(annotation.right)]
-    return [annotation]
 
 
 def _is_known(annotation: ast.expr, keep: frozenset[str]) -> bool:
@@ -223,10 +210,10 @@ def mark_filled(node: ast.ClassDef, bases: list[str]) -> None:
     for statement in node.body:
         if not (isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) in filled):
             continue
-        options = [option for option in _union(statement.annotation) if not _is_none(option)]
-        if options and len(options) < len(_union(statement.annotation)):
+        options = [option for option in union_options(statement.annotation) if not is_none(option)]
+        if options and len(options) < len(union_options(statement.annotation)):
             statement.annotation = join_options(options)
-            if statement.value is not None and _is_none(statement.value):
+            if statement.value is not None and is_none(statement.value):
                 statement.value = ast.Call(ast.Name("filled_in"), [], [])
 
 
@@ -249,7 +236,7 @@ def _filled(post_init: ast.FunctionDef) -> set[str]:
 
 def _tested_for_none(test: ast.expr) -> str | None:
     """`a` of the condition `self.a is None`."""
-    found = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0])
+    found = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and is_none(test.comparators[0])
     is_field = found and isinstance(test.left, ast.Attribute) and ast.unparse(test.left.value) == "self"
     return test.left.attr if is_field else None
 
@@ -267,7 +254,7 @@ def _may_become_none(post_init: ast.FunctionDef, name: str) -> bool:
         s.value for s in ast.walk(post_init) if any(ast.unparse(t) == f"self.{name}" for t in targets(s))
     ]  # fmt: skip
     outcomes = [part for value in values if value is not None for part in _outcomes(value)]
-    return any(_is_none(part) or isinstance(part, ast.Call) for part in outcomes)
+    return any(is_none(part) or isinstance(part, ast.Call) for part in outcomes)
 
 
 def _outcomes(value: ast.expr) -> list[ast.expr]:
@@ -278,15 +265,9 @@ def _outcomes(value: ast.expr) -> list[ast.expr]:
     return [value]
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def _parameters(init: ast.FunctionDef) -> dict[str, tuple[ast.expr | None, ast.expr | None]]:
     """Name -> (annotation, default) of every named parameter but self."""
-    positional = [*init.args.posonlyargs, *init.args.args]
-    defaults = [None] * (len(positional) - len(init.args.defaults)) + list(init.args.defaults)
-    pairs = [*zip(positional, defaults), *zip(init.args.kwonlyargs, init.args.kw_defaults)]
+    pairs = with_defaults(init)
     return {argument.arg: (argument.annotation, default) for argument, default in pairs[1:]}
 
 

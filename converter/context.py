@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from maxcode.converter.facts import MISSING, Fact
+from maxcode.converter.library import support_module
 from maxcode.converter.source import Project, SourceFile
 
 TENSORS = frozenset({"tensor", "param"})
@@ -103,11 +104,12 @@ class Context:
         self.support.setdefault(module, set()).add(name)
         return ast.Name(name, ast.Load())
 
-    def distinct(self, expression: ast.expr, module: str | None) -> ast.expr:
+    def distinct(self, expression: ast.expr) -> ast.expr:
         """A support class by its name, or by its module's where a class of the source has the same name."""
-        if not isinstance(expression, ast.Name) or module is None:
+        if not isinstance(expression, ast.Name) or all(d.name != expression.id for d in self.definitions):
             return expression
-        if all(d.name != expression.id for d in self.definitions):
+        module = support_module(expression.id)
+        if module is None:
             return expression
         self.imports.add(f"from . import {module}")
         return ast.Attribute(ast.Name(module, ast.Load()), expression.id, ast.Load())

@@ -4,6 +4,7 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import callees, copy_facts, seen
+from maxcode.converter.nodes import dress
 
 _MODULE = "module:"
 
@@ -25,10 +26,7 @@ def spelled_assignment(node: ast.Expr) -> ast.Assign | None:
     if not attr:
         return None
     made = ast.Assign([ast.Attribute(call.args[0], attr, ast.Store())], call.args[2], lineno=0)
-    for name in ("leading", "trailing", "spaced"):
-        if hasattr(node, name):
-            setattr(made, name, getattr(node, name))
-    return ast.copy_location(made, node)
+    return dress(made, node)
 
 
 def built_class(node: ast.Call) -> ast.Call | None:

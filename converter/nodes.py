@@ -52,6 +52,34 @@ def dress(new: ast.stmt, old: ast.stmt) -> ast.stmt:
     return ast.copy_location(new, old)
 
 
+def is_none(node: ast.AST | None) -> bool:
+    """Whether a node is the constant None."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def with_defaults(function: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Every named parameter with its default, if it has one."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    missing: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    return [*zip(positional, missing + arguments.defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+
+
+def union_options(annotation: ast.expr) -> list[ast.expr]:
+    """The options of `A | B | …`."""
+    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
+        return [*union_options(annotation.left), *union_options(annotation.right)]
+    return [annotation]
+
+
+def join_options(options: list[ast.expr]) -> ast.expr:
+    """`A | B | …` of the options."""
+    result = options[0]
+    for option in options[1:]:
+        result = ast.BinOp(result, ast.BitOr(), option)
+    return result
+
+
 def typed(new: ast.expr, old: ast.expr) -> ast.expr:
     """Give a made expression the facts of the value it stands for, but not the torch name that was called."""
     new.seen = {k: v for k, v in seen(old).items() if k != "callee"}

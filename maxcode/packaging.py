@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from maxcode import package_files
-from maxcode.output import MARKER, write_marker
+from maxcode.output import MARKER, read_marker, write_marker
 from maxcode.package_parity import keep_oracle
 from maxcode.records import Record
 from maxcode.stages import ConvertOptions, Run
@@ -107,7 +107,7 @@ def renew_report(package: Path, run: Run, record: Record) -> None:
         (package / "report").mkdir(exist_ok=True)
         for path in sorted(Path(place).iterdir()):
             path.replace(package / "report" / path.name)
-    marker = json.loads((package / MARKER).read_text())
+    marker = read_marker(package)
     _renew_verdict(package / "README.md", marker["status"], record["status"])
     write_marker(package, marker | {"status": record["status"]})
 

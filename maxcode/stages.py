@@ -320,12 +320,12 @@ def find_package(folder: Path) -> tuple[Path, dict[str, Any]]:
     Raises:
       MaxCodeError: the folder does not exist or MaxCode did not write it.
     """
-    from maxcode.output import MARKER, is_ours
+    from maxcode.output import is_ours, read_marker
 
     if not is_ours(folder):
         found = "MaxCode did not write it" if folder.is_dir() else "no such folder"
         raise MaxCodeError(str(folder), found, "an output folder of maxcode convert", "run maxcode convert first")
-    marker = json.loads((folder / MARKER).read_text())
+    marker = read_marker(folder)
     if "request" not in marker:
         do = (
             f"name the package that it was written from, {marker['package']}"

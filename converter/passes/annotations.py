@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from maxcode.converter.context import Context, Definition, kinds
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import annotation_kinds
-from maxcode.converter.nodes import loads
+from maxcode.converter.nodes import is_none, join_options, loads, union_options, with_defaults
 
 _TENSORS = frozenset({"tensor", "param"})
 _TENSOR = "torch.Tensor"
@@ -18,16 +18,16 @@ _MODULES = frozenset({"nn.Module", "torch.nn.Module"})
 
 def correct_annotations(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
     """Rewrite the annotations of a function's parameters and of its result."""
-    for argument, default in _parameters(function):
+    for argument, default in with_defaults(function):
         if argument.annotation is None:
             continue
         if ast.unparse(argument.annotation) in _MODULES:
             argument.annotation = _classes_that_pass(context, definition) or argument.annotation
         elif default is None:
             argument.annotation = _without_default(function, argument)
-        elif _is_none(default) and _is_needed(function, argument.arg):
+        elif is_none(default) and _is_needed(function, argument.arg):
             _require(function, argument)
-        elif _is_none(default):
+        elif is_none(default):
             argument.annotation = _with_none(argument.annotation)
         if argument.annotation is not None and _becomes_record(function, argument):
             argument.annotation = None
@@ -35,14 +35,6 @@ def correct_annotations(context: Context, definition: Definition, function: ast.
         function.returns = _returned(function, function.returns)
     elif len({isinstance(value, ast.Tuple) for value in _results(function)}) > 1:
         function.returns = ast.Name("Any", ast.Load())  # the caller knows which by what it asked for
-
-
-def _parameters(function: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr | None]]:
-    """Every named parameter with its default."""
-    arguments = function.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    missing: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
-    return [*zip(positional, missing + arguments.defaults), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
 
 
 def _classes_that_pass(context: Context, definition: Definition) -> ast.expr | None:
@@ -65,9 +57,9 @@ def _without_default(function: ast.FunctionDef, argument: ast.arg) -> ast.expr:
         return annotation
     if found <= _TENSORS and annotation_kinds(annotation) == {"tuple"}:
         return ast.parse(_TENSOR, mode="eval").body
-    options = [o for o in _options(annotation) if not _is_none(o)]
+    options = [o for o in _options(annotation) if not is_none(o)]
     is_needed = _is_computed_with(function, argument.arg) and _is_given(function, argument.arg)
-    return _union(options) if is_needed and options else annotation
+    return join_options(options) if is_needed and options else annotation
 
 
 def _is_needed(function: ast.FunctionDef, name: str) -> bool:
@@ -96,14 +88,14 @@ def _surely_evaluated(node: ast.AST) -> Iterator[ast.AST]:
 
 def _require(function: ast.FunctionDef, argument: ast.arg) -> None:
     """Make a parameter that is needed one that must be given, or where its place forbids that, say nothing of None."""
-    options = [o for o in _options(argument.annotation) if not _is_none(o)]
+    options = [o for o in _options(argument.annotation) if not is_none(o)]
     if _is_unpacked(list(ast.walk(function)), argument.arg):
         options = [o for o in options if annotation_kinds(o) == {"tuple"}] or [ast.Name("tuple", ast.Load())]
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     if argument in positional and positional.index(argument) == len(positional) - len(arguments.defaults):
         del arguments.defaults[0]
-        argument.annotation = _union(options)
+        argument.annotation = join_options(options)
     else:
         argument.annotation = ast.Name("Any", ast.Load())
 
@@ -112,7 +104,7 @@ def _becomes_record(function: ast.FunctionDef, argument: ast.arg) -> bool:
     """Whether the function assigns an object of a class to a parameter that is said to be a tensor or a tuple."""
     assigned = (n for n in ast.walk(function) if isinstance(n, ast.Assign) and _is_record(n.value))
     names = {t.id for n in assigned for t in n.targets if isinstance(t, ast.Name)}
-    options = [o for o in _options(argument.annotation) if not _is_none(o)]
+    options = [o for o in _options(argument.annotation) if not is_none(o)]
     return argument.arg in names and all(annotation_kinds(o) for o in options)
 
 
@@ -177,28 +169,20 @@ def is_asked_for(function: ast.FunctionDef, name: str) -> bool:
 def _with_none(annotation: ast.expr) -> ast.expr:
     """The annotation of a parameter that is None by default."""
     text = ast.unparse(annotation)
-    if "Optional" in text or text in ("object", "Any", "typing.Any") or any(map(_is_none, _options(annotation))):
+    if "Optional" in text or text in ("object", "Any", "typing.Any") or any(map(is_none, _options(annotation))):
         return annotation
-    return _union([annotation, ast.Constant(None)])
+    return join_options([annotation, ast.Constant(None)])
 
 
 def _options(annotation: ast.expr) -> list[ast.expr]:
-    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        return [*_options(annotation.left), *_options(annotation.right)]
-    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).rpartition(".")[2] == "Optional":
-        return [*_options(annotation.slice), ast.Constant(None)]
-    return [annotation]
-
-
-def _union(options: list[ast.expr]) -> ast.expr:
-    result = options[0]
-    for option in options[1:]:
-        result = ast.BinOp(result, ast.BitOr(), option)
-    return result
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+    """The options of a union, None among them for `Optional[…]`."""
+    found: list[ast.expr] = []
+    for option in union_options(annotation):
+        if isinstance(option, ast.Subscript) and ast.unparse(option.value).rpartition(".")[2] == "Optional":
+            found += [*_options(option.slice), ast.Constant(None)]
+        else:
+            found.append(option)
+    return found
 
 
 def _returned(function: ast.FunctionDef, annotation: ast.expr) -> ast.expr | None:
@@ -211,7 +195,7 @@ def _returned(function: ast.FunctionDef, annotation: ast.expr) -> ast.expr | Non
     if not all(any(_may_be(value, o) for o in fitting) for value in values):
         only_tensors = all(kinds(value) and kinds(value) <= _TENSORS for value in values)
         return ast.parse(_TENSOR, mode="eval").body if only_tensors else None
-    return _union(fitting) if fitting else annotation
+    return join_options(fitting) if fitting else annotation
 
 
 def _results(function: ast.FunctionDef) -> list[ast.expr]:
@@ -230,8 +214,8 @@ def _results(function: ast.FunctionDef) -> list[ast.expr]:
 def _may_be(value: ast.expr, option: ast.expr) -> bool:
     """Whether nothing contradicts that `value` is what the annotation `option` says."""
     promised = annotation_kinds(option)
-    if _is_none(option):
-        return _is_none(value) or not isinstance(value, ast.Tuple | ast.Constant)
+    if is_none(option):
+        return is_none(value) or not isinstance(value, ast.Tuple | ast.Constant)
     if isinstance(value, ast.Tuple):
         return promised in ({"tuple"}, frozenset()) and _length(option) in (None, len(value.elts))
     if _is_record(value):

@@ -4,6 +4,7 @@ import ast
 
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context
+from maxcode.converter.nodes import with_defaults
 
 
 def calls_in(node: ast.AST) -> list[ast.Call]:
@@ -98,8 +99,4 @@ class Defaults:
 
 
 def _parameter_defaults(function: Function) -> dict[str, ast.expr]:
-    arguments = function.node.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    pairs = zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
-    found = {a.arg: d for a, d in pairs}
-    return found | {a.arg: d for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None}
+    return {argument.arg: default for argument, default in with_defaults(function.node) if default is not None}

@@ -8,7 +8,6 @@ import ast
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.layer_values import is_layer_class, layer_value
-from maxcode.converter.library import support_module
 from maxcode.converter.nodes import call
 from maxcode.converter.rule import NoRule
 
@@ -78,8 +77,7 @@ class LayerClasses(ast.NodeTransformer):
             return call(self.context.use("gaps", "gap"), ast.Constant("CV124"), ast.Constant(missing.reason))
         self.context.imports |= applied.imports
         self.context.helpers |= applied.helpers
-        made = applied.expr
-        return ast.copy_location(self.context.distinct(made, support_module(ast.unparse(made))), node)
+        return ast.copy_location(self.context.distinct(applied.expr), node)
 
     def _layer(self, node: ast.expr) -> str | None:
         """The torch layer class that a dotted name means."""

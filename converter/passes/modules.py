@@ -13,7 +13,7 @@ from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, kinds, seen
 from maxcode.converter.layer_values import DROPPED, RUN, is_layer_class, layer_value
-from maxcode.converter.library import support_keywords, support_module
+from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
 from maxcode.converter.rule import NoRule, apply_module
@@ -335,7 +335,7 @@ class Constructors(ast.NodeTransformer):
         if not isinstance(made, ast.Call):
             return typed(made, node)
         accepted = support_keywords(ast.unparse(made.func))
-        made.func = self.context.distinct(made.func, support_module(ast.unparse(made.func)))
+        made.func = self.context.distinct(made.func)
         if "axes" in accepted:
             axes = module_axes(canonical, node, self.function)
             if any(axes):

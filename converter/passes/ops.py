@@ -56,7 +56,6 @@ class Ops(ast.NodeTransformer):
         self.compared = False
         self.constructs = function.name == "__init__"
         self.local = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
-        self.held = self.local | {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and _is_stored(n)}
 
     # --- calls
 
@@ -88,7 +87,7 @@ class Ops(ast.NodeTransformer):
         """Whether a function is called that the module or a local name holds: which one, a configuration may choose."""
         if isinstance(function, ast.Attribute):
             return ast.unparse(function.value) == "self" and not self.types.is_tensor(function.value)
-        return isinstance(function, ast.Name) and function.id in self.held
+        return isinstance(function, ast.Name) and function.id in self.types.local
 
     def _reads_tensor_of_module(self, node: ast.Call) -> bool:
         owner = node.args[0]
@@ -313,10 +312,6 @@ def _is_isinstance_tensor(node: ast.Call) -> bool:
         and len(node.args) == 2
         and ast.unparse(node.args[1]) in ("torch.Tensor", "Tensor", "torch.LongTensor")
     )
-
-
-def _is_stored(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def ensures(context: Context, definition: Definition) -> list[str]:

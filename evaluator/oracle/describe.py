@@ -19,7 +19,7 @@ def facts(session: Session) -> dict[str, Any]:
     """The entries that docs/interfaces.md §7.1 names, without `reasons`."""
     model = session.model("float64")
     inputs = session.inputs("float64")
-    logits = logits_name(model, flatten(_output(session)))
+    logits = logits_name(model, flatten(_output(session, inputs)))
     parameters = inspect.signature(model.forward).parameters
     specs = session.specs()
     shape = sequence_shape(specs)
@@ -40,10 +40,10 @@ def facts(session: Session) -> dict[str, Any]:
     }
 
 
-def _output(session: Session) -> Any:
+def _output(session: Session, inputs: dict[str, Any]) -> Any:
     """One output, in float32 where the source refuses float64."""
     try:
-        return session.run("float64", session.inputs("float64"))[0]
+        return session.run("float64", inputs)[0]
     except (RuntimeError, TypeError, ValueError, AssertionError):
         return session.run("float32", session.inputs("float32"))[0]
 
