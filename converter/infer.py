@@ -10,6 +10,7 @@ _TENSOR_ANNOTATIONS = ("Tensor", "LongTensor", "FloatTensor", "BoolTensor", "Int
 _SCALAR_ANNOTATIONS = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
 TENSOR = frozenset({"tensor"})
 _TENSORS = frozenset({"tensor", "param"})
+_BUFFERS = ("buffer", "constant")  # kinds of attributes
 _NONE = frozenset({"none"})
 _TENSOR_PREFIX = "torch.Tensor."
 _PLAIN = (str, bytes, list, tuple, dict, set, int, float, complex)
@@ -86,7 +87,8 @@ class Kinds:
         if node.attr in ("dtype", "device"):
             return frozenset({node.attr})
         if isinstance(node.value, ast.Name) and node.value.id == "self":
-            return frozenset(self.context.class_facts(self.definition.qualified).get(node.attr, ()))
+            found = self.context.class_facts(self.definition.qualified).get(node.attr, ())
+            return frozenset("tensor" if kind in _BUFFERS else kind for kind in found)
         if self.of(node.value) & _TENSORS and node.attr in ("T", "mT", "data", "real", "imag", "H"):
             return TENSOR
         return frozenset()
