@@ -1,7 +1,8 @@
 """One sharded forward against an unsharded one, in a process of its own with simulated devices.
 
-Prints one JSON line: {"error", "leaves", "sharded" (leaves that are really split), "named" (leaves with an axis
-name that the rules divide; none in a model whose sizes say nothing about what they are)}.
+Prints one JSON line: {"error", "leaves", "sharded" (leaves that are really split), "divisible" (leaves with an axis
+that the rules name and the mesh divides evenly; none in a model of odd sizes, or of sizes that do not say what they
+are)}.
 """
 
 import argparse
@@ -24,9 +25,13 @@ def variables(model: nnx.Module) -> list[nnx.Variable]:
     return jax.tree.leaves(nnx.state(model), is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
 
 
-def _is_named(variable: nnx.Variable, sharding: ModuleType) -> bool:
-    axes = variable.get_metadata().get(sharding.AXES) or ()
-    return any(sharding.LOGICAL_AXIS_RULES.get(axis or "") for axis in axes)
+def _is_divisible(variable: nnx.Variable, sharding: ModuleType, sizes: dict[str, int]) -> bool:
+    axes, shape = variable.get_metadata().get(sharding.AXES) or (), variable.get_raw_value().shape
+    return any(
+        sizes.get(mesh_axis, 1) > 1 and size and size % sizes[mesh_axis] == 0
+        for axis, size in zip(axes, shape, strict=False)
+        for mesh_axis in sharding.LOGICAL_AXIS_RULES.get(axis or "", ())
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,11 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
     model = package.module.Model.from_pretrained(str(options.source), mesh=mesh, **overrides)
     leaves = jax.tree.leaves(nnx.state(model))
     split = sum(leaf.addressable_shards[0].data.shape != leaf.shape for leaf in leaves)
-    named = sum(_is_named(variable, package.submodule("sharding")) for variable in variables(model))
+    sharding, sizes = package.submodule("sharding"), dict(mesh.shape)
+    divisible = sum(_is_divisible(variable, sharding, sizes) for variable in variables(model))
     with jax.set_mesh(mesh):
         actual = Runner(model)(inputs)
     error = compare_outputs(actual, expected).worst.error
-    sys.stdout.write(json.dumps({"error": error, "leaves": len(leaves), "sharded": split, "named": named}) + "\n")
+    found = {"error": error, "leaves": len(leaves), "sharded": split, "divisible": divisible}
+    sys.stdout.write(json.dumps(found) + "\n")
     return 0
 
 

@@ -58,7 +58,7 @@ def run_sharded(context: Context, scenario: str) -> tuple[bool, str]:
         last = last_error(done.stderr)
         return False, f"sharded run ended with status {done.returncode}: {last}"
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    ok = result["error"] <= tolerance.SCAN and (result["sharded"] > 0 or not result["named"])
+    ok = result["error"] <= tolerance.SCAN and (result["sharded"] > 0 or not result["divisible"])
     split = f"{result['sharded']} of {result['leaves']} leaves split"
-    split += "" if result["named"] else " (none has an axis name that the rules divide)"
+    split += "" if result["divisible"] else " (none has an axis that the rules name and these devices divide evenly)"
     return ok, f"sharded over {DEVICES} devices: error {result['error']:.1e}, {split}"
