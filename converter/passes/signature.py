@@ -4,6 +4,7 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
+from maxcode.converter.autograd import BASES, is_gradient_function, qualified_base
 from maxcode.converter.context import Context, Definition, broken
 from maxcode.converter.example import Example
 from maxcode.converter.infer import _TENSOR_ANNOTATIONS
@@ -28,6 +29,8 @@ class Signature(ast.NodeTransformer):
         self.is_module = definition.is_class and self._is_module_class(definition)
 
     def _is_module_class(self, definition: Definition) -> bool:
+        if is_gradient_function(definition):
+            return False
         return definition.qualified in self.context.facts.get("classes", {}) or any(
             isinstance(s, ast.FunctionDef) and s.name == "forward" for s in definition.node.body
         )
@@ -43,10 +46,10 @@ class Signature(ast.NodeTransformer):
         return node
 
     def _base(self, base: ast.expr) -> ast.expr | None:
-        text = ast.unparse(base)
-        root, _, rest = text.partition(".")
-        qualified = self.definition.file.qualify(root) or root
-        qualified = f"{qualified}.{rest}" if rest else qualified
+        root = ast.unparse(base).partition(".")[0]
+        qualified = qualified_base(self.definition, base)
+        if qualified in BASES:
+            return self.context.use("autograd", "Function")
         if qualified in _MODULE_BASES or qualified == "torch.nn.Module":
             return self.context.use("layers", "Module")
         if registry.canonical(qualified) in registry.MODULES:
@@ -203,8 +206,12 @@ class _Annotation(ast.NodeTransformer):
 
 def ensures(context: Context, definition: Definition) -> list[str]:
     """Module classes are called, not forwarded."""
-    left = [f for f in definition.functions() if f.name == "forward"]
+    left = [f for f in definition.functions() if f.name == "forward" and not _is_static(f)]
     return [broken(f, "is still called forward") for f in left]
+
+
+def _is_static(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(decorator) == "staticmethod" for decorator in function.decorator_list)
 
 
 EXAMPLES = (

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from maxcode.evaluator.oracle import importing
+from maxcode.evaluator.oracle.flatten import flatten
 from maxcode.evaluator.oracle.instrument import InstrumentingFinder, Recorder, _qualified, kind_of
 
 _CONVERTED_PARTS = ("transformers.models.", "transformers.pytorch_utils", "transformers.modeling_layers")
@@ -49,7 +50,7 @@ def probe(target: dict, source: Path | None = None) -> dict:
     scenarios = []
     for name, run in _scenarios(model, inputs):
         try:
-            with torch.no_grad():
+            with torch.set_grad_enabled(name == "backward"):
                 run()
             scenarios.append({"name": name, "error": None})
         except Exception as error:
@@ -70,7 +71,8 @@ def probe(target: dict, source: Path | None = None) -> dict:
 
 def _scenarios(model: torch.nn.Module, inputs: Any) -> list:
     if not isinstance(inputs, dict):
-        return [("forward", lambda: model(*inputs)), ("train", lambda: _in_training(model, lambda: model(*inputs)))]
+        runs = [("forward", lambda: model(*inputs)), ("train", lambda: _in_training(model, lambda: model(*inputs)))]
+        return runs + _backward_runs(model, lambda: model(*inputs))
     parameters = inspect.signature(type(model).forward).parameters
     runs = [("forward", lambda: model(**inputs))]
     bare = {k: v for k, v in inputs.items() if "mask" not in k}
@@ -81,7 +83,21 @@ def _scenarios(model: torch.nn.Module, inputs: Any) -> list:
     if "labels" in parameters:
         runs.append(("labels", lambda: _with_labels(model, bare)))
     runs.append(("train", lambda: _in_training(model, lambda: model(**inputs))))
-    return runs
+    return runs + _backward_runs(model, lambda: model(**inputs))
+
+
+def _backward_runs(model: torch.nn.Module, run: Any) -> list:
+    """A run with gradients where the source defines an operation's own, which nothing else calls."""
+    own = [c for c in torch.autograd.Function.__subclasses__() if c.__module__.split(".")[0] != "torch"]
+    if not own:
+        return []
+
+    def backward() -> None:
+        found = [value for value in flatten(run()).values() if value.requires_grad]
+        sum(value.float().square().sum() for value in found).backward()
+        model.zero_grad(set_to_none=True)
+
+    return [("backward", backward)]
 
 
 def _cached(model: torch.nn.Module, inputs: dict, parameters: Any) -> None:
