@@ -4,6 +4,7 @@ import ast
 from typing import Any
 
 from maxcode.converter import plumbing as tables
+from maxcode.converter.autograd import METHODS, is_gradient_function
 from maxcode.converter.context import Context, Definition, attach_facts
 from maxcode.converter.nodes import blocks
 from maxcode.converter.optional import absent_names
@@ -114,6 +115,8 @@ def _scan(definition: Definition, attributes: set[str]) -> set[str]:
     """Global names that the used parts of a definition refer to; adds the attribute names met to `attributes`."""
     node = definition.node
     names: set[str] = set()
+    if is_gradient_function(definition):
+        attributes |= METHODS
     if isinstance(node, ast.ClassDef):
         for base in node.bases:
             names |= {n.id for n in ast.walk(base) if isinstance(n, ast.Name)}

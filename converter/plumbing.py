@@ -21,6 +21,7 @@ DROPPED_DECORATORS = frozenset({
     "torch.jit.unused",
     "torch.compiler.disable", "torch._dynamo.disable", "torch.compiler.allow_in_graph", "typing.override", "override",
     "functools.wraps", "final", "typing.final", "torch.jit.export", "torch.fx.wrap", "maybe_autocast",
+    "custom_fwd", "custom_bwd", "once_differentiable",
 })  # fmt: skip
 
 KEPT_DECORATORS = frozenset({
@@ -41,6 +42,7 @@ SUPPORT = {
     "PreTrainedModel": ("layers", "PreTrainedModel"),
     "GradientCheckpointingLayer": ("layers", "Module"),
     "slice_logits_to_keep": ("heads", "slice_logits_to_keep"),
+    "KVSharingDict": ("shared", "SharedStates"),
 }
 
 # Modules of the framework whose functions have namesakes in a support module, where that has them.
@@ -76,6 +78,12 @@ CONSTANT_CALLS = {
     "lazy_load_kernel": None, "resolve_internal_import": None,
 }  # fmt: skip
 OPTIONAL_PACKAGE = ("is_", "_available")  # how questions after an optional package's kernels are named; none is there
+
+# Classes whose instances a converted model never meets: other frameworks' masks, wrappers and stand-ins of tensors.
+NEVER_INSTANCES = frozenset({"BlockMask", "DTensor", "FakeTensor", "NestedTensor", "Proxy"})
+
+# Entries of a table of attention classes by backend: the one that a converted model has, and those it never chooses.
+CHOSEN_BACKEND, OTHER_BACKENDS = "eager", ("flash_attention_", "flex_attention", "paged|")
 
 # Attributes with one value in a converted model.
 CONSTANT_ATTRIBUTES = {

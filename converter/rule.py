@@ -24,6 +24,9 @@ Predicate = Callable[..., bool]
 OPS_IMPORT = "from . import ops"
 
 
+DEPENDS_ON_DATA = "depends on data"  # how limits say that a result's shape is not known when a program is compiled
+
+
 class NoRule(Exception):  # noqa: N818 - the name is fixed in docs/interfaces.md
     """No entry converts this call; `reason` says why, in words for the list of gaps."""
 

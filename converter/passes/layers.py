@@ -10,6 +10,7 @@ import ast
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition, broken, seen
 from maxcode.converter.example import Example, unchanged
+from maxcode.converter.filled import Filled
 from maxcode.converter.nodes import assign, attribute, call, dotted, dress, loads, name, read_before_write, stored
 
 _RESIDUAL_AXES = ("activation_batch", "activation_length", "activation_embed")
@@ -18,6 +19,7 @@ _RESIDUAL_AXES = ("activation_batch", "activation_length", "activation_embed")
 def stack_layers(context: Context, definition: Definition) -> None:
     """Rewrite the module lists of a class that a method runs layer by layer, and those loops."""
     stacks = _module_lists(definition)
+    filled = Filled(context) if stacks else None
     for function in definition.functions():
         if function.name == "__init__":
             continue
@@ -25,7 +27,8 @@ def stack_layers(context: Context, definition: Definition) -> None:
             for index, statement in enumerate(block):
                 loop = _loop_over(statement, stacks)
                 if loop is not None:
-                    rewritten = _rewritten(context, function, block, index, statement, *loop)
+                    shared = filled.names(definition, ast.walk(statement)) if filled else set()
+                    rewritten = _rewritten(context, function, statement, shared, *loop)
                     if rewritten is not None:
                         stacks[loop[0]]["scanned"] = True
                         block[index : index + 1] = rewritten
@@ -99,9 +102,8 @@ def _loop_over(statement: ast.stmt, stacks: dict) -> tuple[str, str | None, str,
 def _rewritten(
     context: Context,
     function: ast.FunctionDef,
-    block: list[ast.stmt],
-    at: int,
     loop: ast.For,
+    shared: set[str],
     stack: str,
     index: str | None,
     layer: str,
@@ -113,6 +115,7 @@ def _rewritten(
     after = {n.id for n in loads(_following(function, loop))}
     bound = [n for n in stored(body) if n not in (index, layer)]
     carry = [n for n in bound if n in read_before_write(body) or n in after]
+    carry += sorted(shared - set(carry))  # the same object to the source; within a scan, a value that goes on
     keys = _index_keys(body, index) if index else []
     if not carry or keys is None:
         return None

@@ -4,12 +4,13 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
+from maxcode.converter.autograd import is_own_call
 from maxcode.converter.context import Context, Definition, broken, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.nodes import attribute, call, name, typed
 from maxcode.converter.passing import apply
-from maxcode.converter.rule import Applied, NoRule, apply_attribute, apply_method, apply_op
+from maxcode.converter.rule import DEPENDS_ON_DATA, Applied, NoRule, apply_attribute, apply_method, apply_op
 from maxcode.converter.rules import constants
 
 _PLAIN_TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "ndim", "at", "size", "itemsize", "nbytes"})
@@ -61,6 +62,9 @@ class Ops(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         qualified = self._callee(node)
+        if qualified and is_own_call(qualified):
+            self.generic_visit(node)
+            return node
         if qualified and _is_torch_function(qualified):
             if self._is_held(node.func) and not qualified.startswith("torch.Tensor."):
                 self.generic_visit(node)
@@ -158,8 +162,15 @@ class Ops(ast.NodeTransformer):
             else:
                 applied = apply_op(qualified, arguments, keywords)
         except NoRule as missing:
+            if DEPENDS_ON_DATA in missing.reason and not seen(node):
+                return self._refused(node, qualified, missing.reason)
             return self._gap(node, qualified, missing.reason, "add an op rule in converter/rules/ops/")
         return self._used(applied, node)
+
+    def _refused(self, node: ast.expr, torch_name: str, reason: str) -> ast.expr:
+        """A branch that no run took, and that JAX could not compile: the emitted code raises there, and says so."""
+        self.context.assume(node, f"no run came to this use of {torch_name} ({reason}); the converted code raises here")
+        return self._raising(node, torch_name, reason)
 
     def _drawn_parameter(self, node: ast.Call, qualified: str, arguments: list, keywords: dict) -> ast.expr | None:
         """A tensor filled with random numbers in a constructor: initial values, drawn from the constructor's `rngs`."""
@@ -197,6 +208,9 @@ class Ops(ast.NodeTransformer):
 
     def _gap(self, node: ast.expr, torch_name: str, reason: str, hint: str) -> ast.expr:
         self.context.gap("CV101", node, torch_name, reason, hint)
+        return self._raising(node, torch_name, reason)
+
+    def _raising(self, node: ast.expr, torch_name: str, reason: str) -> ast.expr:
         where = f"{path_of(node).rsplit('/', 1)[-1]}:{getattr(node, 'lineno', 0)}"
         text = f"{where}: {torch_name}: {reason}"
         return copy_facts(call(self.context.use("gaps", "gap"), ast.Constant("CV101"), ast.Constant(text)), node)

@@ -156,6 +156,15 @@ class Plumbing(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
+    def visit_Dict(self, node: ast.Dict) -> ast.Dict:
+        """A table of classes by attention backend keeps those that a converted model may choose."""
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+        if tables.CHOSEN_BACKEND in keys:
+            kept = [i for i, key in enumerate(keys) if not str(key).startswith(tables.OTHER_BACKENDS)]
+            node.keys, node.values = [node.keys[i] for i in kept], [node.values[i] for i in kept]
+        self.generic_visit(node)
+        return node
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
         spelled = spelled_attribute(node) or built_class(node) or has_attribute(node)
         if spelled is not None:
@@ -164,6 +173,8 @@ class Plumbing(ast.NodeTransformer):
         short = tables.last(name)
         if _is_environment_question(short) and not self._is_own_function(node):
             return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS.get(short, False)), node)
+        if short == "isinstance" and _asks_for_other_tensor(node):
+            return ast.copy_location(ast.Constant(False), node)
         if short == "get_interface" or (short == "get" and "ATTENTION_FUNCTIONS" in name):
             return self._attention_dispatch(node)
         devices = {id(a) for a in node.args if kinds(a) == {"device"} or (isinstance(a, ast.Name) and a.id == "device")}
@@ -207,6 +218,10 @@ def _is_moved(node: ast.Call, devices: set[int]) -> bool:
     if node.func.attr in ("cuda", "cpu"):
         return True
     return node.func.attr == "to" and (bool(devices) or any(k.arg == "device" for k in node.keywords))
+
+
+def _asks_for_other_tensor(node: ast.Call) -> bool:
+    return len(node.args) == 2 and tables.last(ast.unparse(node.args[1])) in tables.NEVER_INSTANCES
 
 
 def _is_record_call(node: ast.Call) -> bool:

@@ -109,7 +109,7 @@ class Run:
     def _record(self, segment: _Segment, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
         """Run one period for a cache that learns what its layers store, and tell it which layers are alike."""
         first, last = self._number(segment.first), self._number(segment.first + segment.joined)
-        entered, collected = carry, len(self.extras)
+        entered, collected = _snapshot(carry), len(self.extras)
         for i in range(first, last):
             carry = self._one(i, carry)
         if not _same_kind(entered, carry):
@@ -165,7 +165,7 @@ class Run:
         def body(carries: Any, x: Any) -> Any:
             carry, opened = carries
             t, slices = x
-            entered, extras, changed = carry, [], []
+            entered, extras, changed = _snapshot(carry), [], []
             for position in range(size):
                 pure = _Body(state.layer(position), self._bind_call(first + position))
                 key = None if self.keys is None else self.keys[first + t * size + position]
@@ -264,6 +264,11 @@ def _bound(cache: Any, opened: Any, position: int, t: Array) -> Any:
 
 def _take(tree: Any, index: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def _snapshot(carry: Any) -> Any:
+    """The carry with containers of its own, for layers that store into those they are given."""
+    return jax.tree.map(lambda leaf: leaf, carry)
 
 
 def _strong(leaf: Array) -> Array:
