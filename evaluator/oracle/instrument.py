@@ -9,7 +9,7 @@ import ast
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -117,7 +117,7 @@ def kind_of(value: Any) -> str:
         return "config"
     if bases & {"Cache", "CacheLayerMixin"}:
         return "cache"
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return "dict"
     if isinstance(value, type):
         return "class"
