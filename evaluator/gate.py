@@ -49,6 +49,7 @@ class Options:
     seed: int = 0
     slowdown: float = tolerance.SLOWDOWN
     checks: tuple[str, ...] = (*ON_REAL, *ON_SMALL, "backend")
+    second_checks: tuple[str, ...] = ()  # on the same package at a configuration derived from the class
     seeds: int = tolerance.MINIMUM_SEEDS
     faults: bool = False  # also run the seeded-fault self-test
     threads: int | None = None
@@ -57,7 +58,7 @@ class Options:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any] | None) -> "Options":
-        return cls(**{k: tuple(v) if k == "checks" else v for k, v in (given or {}).items()})
+        return cls(**{k: tuple(v) if k.endswith("checks") else v for k, v in (given or {}).items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,19 +130,32 @@ def scales(run: Path, target: dict[str, Any], package: Path, options: Options, s
     wanted = [name for name in options.checks if name.partition(":")[0] != "backend"]
     wanted += backend_checks(package) if "backend" in options.checks else []
     source = loadable_source(run, package.parent)
+    second = [_derived(run, package, options.second_checks, SECOND, options, say)] if options.second_checks else []
     if target.get("weights") != "stored" and not target.get("full_size"):
-        return [Scale("random weights", run, tuple(wanted), source)]
+        return [Scale("random weights", run, tuple(wanted), source), *second]
     real = tuple(name for name in wanted if name in ON_REAL)
     small = tuple(name for name in wanted if name not in ON_REAL)
     name = "real weights" if target.get("weights") == "stored" else "random weights, full size"
     found = [Scale(name, run, real, source)] if real else []
     if small:
-        folder = run / "small"
-        folder.mkdir(exist_ok=True)
-        oracle(["derive", "--target", str(run / "target.json"), "--out", str(folder)], folder, options, say)
-        oracle(["materialise", "--target", str(folder / "target.json"), "--out", str(folder)], folder, options, say)
-        found.append(Scale("small configuration", folder, small, loadable_source(folder, package.parent)))
-    return found
+        found.append(_derived(run, package, small, SMALL, options, say))
+    return found + second
+
+
+SMALL, SECOND = ("small", "small configuration"), ("second", "second configuration")
+
+
+def _derived(
+    run: Path, package: Path, checks: tuple[str, ...], kind: tuple[str, str], options: Options, say: OnProgress
+) -> Scale:
+    """A scale at a configuration made from the target's own ("small") or from its class's defaults ("second")."""
+    size, name = kind
+    folder = run / size
+    folder.mkdir(exist_ok=True)
+    command = ["derive", "--size", size, "--target", str(run / "target.json"), "--out", str(folder)]
+    oracle(command, folder, options, say)
+    oracle(["materialise", "--target", str(folder / "target.json"), "--out", str(folder)], folder, options, say)
+    return Scale(name, folder, checks, loadable_source(folder, package.parent))
 
 
 def loadable_source(folder: Path, package_root: Path) -> Path:

@@ -40,8 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--full-size", action="store_true", help="keep the class's default sizes")
     command.set_defaults(run=_resolve)
 
-    command = commands.add_parser("derive", help="the small configuration of a resolved target")
+    command = commands.add_parser("derive", help="another configuration of a resolved target")
     command.add_argument("--target", type=Path, required=True)
+    command.add_argument("--size", choices=["small", "second"], default="small", help="see oracle/sizes.py")
     command.add_argument("--out", type=Path, required=True, help="folder for the derived target.json")
     command.set_defaults(run=_derive)
 
@@ -121,10 +122,11 @@ def _resolve(arguments: argparse.Namespace) -> int:
 
 def _derive(arguments: argparse.Namespace) -> int:
     _prepare(arguments)
-    from maxcode.evaluator.oracle.resolve import derive_small
+    from maxcode.evaluator.oracle.sizes import derive_second, derive_small
     from maxcode.evaluator.oracle.target import load_target, write_target
 
-    derived = derive_small(load_target(arguments.target))
+    derive = derive_small if arguments.size == "small" else derive_second
+    derived = derive(load_target(arguments.target))
     write_target(derived, arguments.out / "target.json")
     _say(sys.stdout, json.dumps({"class": derived["class_name"], "module": derived["module"]}))
     return 0

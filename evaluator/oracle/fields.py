@@ -122,6 +122,11 @@ def small(name: str, default: int, sizes: Sizes, base: dict[str, Any]) -> int | 
     return None
 
 
+def is_position_limit(name: str) -> bool:
+    """Whether a field limits the number of positions."""
+    return bool(_POSITIONS.search(name))
+
+
 def missing(name: str) -> int | None:
     """A value for a field whose default is None although models need a number there; None for all others."""
     return 2 if re.search(r"^num_experts_per_tok(en)?$", name) else None

@@ -44,6 +44,7 @@ def make_value(name: str, spec: Any, seed: int) -> Any:
         return items if kind == "list" else tuple(items)
     if kind == "dict":
         return {key: make_value(f"{name}.{key}", item, seed) for key, item in spec["items"].items()}
+    spec = {key: value for key, value in spec.items() if value is not None}
     _check_spec(name, spec)
     dtype = _dtype(name, spec.get("dtype", "float32"))
     value = _tensor(name, kind, spec, seed, dtype)

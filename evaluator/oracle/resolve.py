@@ -1,22 +1,17 @@
 """`resolve`: what the user typed becomes a class, a configuration and inputs (docs/interfaces.md §3.1)."""
 
-import difflib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
-from maxcode.evaluator.oracle import derive, importing, stored, tiny
+from maxcode.evaluator.oracle import importing, sizes, stored, tiny
 from maxcode.evaluator.oracle.build import build_inputs, call, construct, init_arguments
 from maxcode.evaluator.oracle.errors import OracleError
-from maxcode.evaluator.oracle.flatten import bind, flatten
+from maxcode.evaluator.oracle.flatten import bind
 from maxcode.evaluator.oracle.progress import progress
 from maxcode.evaluator.oracle.target import Target
-
-MAX_TINY = 60_000_000  # parameters; a "tiny" model above this is one whose sizes no rule reached
 
 
 def resolve(target: Target) -> Target:
@@ -38,143 +33,18 @@ def resolve(target: Target) -> Target:
 
 def _transformers(target: Target) -> Target:
     model_type, _, class_name = _type_and_class(target)
-    cls = architecture(model_type, class_name)
-    config_class = cls.config_class
-    target |= _names(cls) | {"config_module": config_class.__module__, "config_class": config_class.__name__}
-    changes = _nested(target.get("overrides") or {})
-    if target["config"] is not None:
-        return _settled(target, config_class.from_dict(dict(target["config"])), changes)
-    if target.get("full_size"):
-        return _room_for(_settled(target, config_class(), changes))
-    return _first_running(target, tiny.candidates(config_class), changes)
-
-
-def derive_small(target: Target) -> Target:
-    """The small configuration of a resolved target, with noise for weights: same class and branches, small sizes.
-
-    The sizes come from the target's own configuration, not from its class's defaults.
-
-    Raises:
-      OracleError: a plain module (it has no configuration to shrink), or no small size runs.
-    """
-    if target["config"] is None:
-        do = "run every check on the target itself"
-        raise OracleError(target["text"], "a module without a configuration", "a transformers configuration", do)
-    config = importing.config_of(target)
-    kept = {"kind": "transformers", "path": target["path"] if target["trust_remote_code"] else None, "gguf_file": None}
-    small = target | kept | {"weights": "noise", "inputs": None, "overrides": None, "revision": None}
-    return _first_running(small, tiny.shrunk_like(config), {})
-
-
-def _room_for(target: Target) -> Target:
-    """The target, where this machine can hold two copies: noise for random weights is told by a second construction."""
-    count, free = parameter_count(target), psutil.virtual_memory().available
-    if (needed := 2 * 4 * count) > free:
-        found = f"{count:,} parameters, {needed / 1e9:.0f} GB to build twice in float32, with {free / 1e9:.0f} GB free"
-        do = "leave --full-size out (the tiny size takes the same branches), or give smaller sizes with --set"
-        raise OracleError(f"{target['text']} --full-size", found, "a size that fits into memory", do)
-    return target
-
-
-def _first_running(target: Target, configs: Iterable[Any], changes: dict[str, Any]) -> Target:
-    refused = []
-    for config in configs:
-        for name in changes:  # no size mends a name
-            _check_field(config, name, name)
-        try:
-            attempt = _settled(dict(target), config, changes)
-            _run_once(attempt)
-            return attempt
-        except OracleError as error:
-            refused.append(error)
-        except Exception as error:
-            refused.append(OracleError(target["text"], f"{type(error).__name__}: {error}", "a size that runs", ""))
-    found = "; ".join(dict.fromkeys(error.found[:200] for error in refused)) or "no size fits the configuration"
-    do = "give sizes with --set, inputs with --inputs, or use --full-size"
-    raise OracleError(target["text"], found, "a tiny configuration that builds and runs", do)
-
-
-def _run_once(target: Target) -> None:
-    if (count := parameter_count(target)) > MAX_TINY:
-        raise OracleError(target["text"], f"{count} parameters", f"at most {MAX_TINY}", "give sizes with --set")
-    model = construct(target)
-    with torch.no_grad():
-        outputs = flatten(call(model, build_inputs(target, model, "float32"), "float32"))
-    if not any(bool(torch.isfinite(v).any()) for v in outputs.values() if v.is_floating_point()):
-        raise OracleError(target["text"], f"outputs {sorted(outputs)}", "a finite floating output", "give --inputs")
-
-
-def parameter_count(target: Target) -> int:
-    """Counted on a model without storage, because a size that is no tiny one might not fit the memory."""
-    return sum(p.numel() for p in _without_storage(target).parameters())
-
-
-def _without_storage(target: Target) -> torch.nn.Module:
-    """The model on the meta device; what its constructor makes of the configuration shows here, before any weight."""
-    try:
-        with torch.device("meta"):
-            return importing.model_class(target)(importing.config_of(target))
-    except OracleError:
-        raise
-    except Exception as error:
-        raise _refused(target, error) from error
-
-
-def _refused(target: Target, error: Exception) -> OracleError:
-    """The error for a configuration that its own classes do not take."""
-    stored = target["kind"] in ("folder", "hub")
-    where = str(Path(target["path"]) / "config.json") if stored else target["text"]
-    found = " ".join(f"{type(error).__name__}: {error}".split())
-    do = "correct config.json or the values of --set" if stored else "correct the values of --set"
-    return OracleError(where, found, "a configuration that the model's constructor takes", do)
-
-
-def _settled(target: Target, config: Any, changes: dict[str, Any]) -> Target:
-    """The configuration with the user's changes, written out in full."""
-    try:
-        for name, value in changes.items():
-            _set(target, config, name, value, name)
-        target["config"] = _plain(config.to_dict())
-    except OracleError:
-        raise
-    except Exception as error:  # strict configurations check every assignment
-        raise _refused(target, error) from error
-    if target["inputs"] is None:
-        target["inputs"] = derive.input_specs(_without_storage(target))
-    return target
-
-
-def _check_field(config: Any, name: str, path: str) -> None:
-    if name not in config.to_dict() and not hasattr(config, name):
-        fields = sorted(k for k in config.to_dict() if not k.startswith("_"))
-        near = difflib.get_close_matches(name, fields, 1)
-        do = f"did you mean {near[0]!r}?" if near else "correct the name"
-        where = f"--set {path}: {type(config).__name__}"
-        raise OracleError(where, "no such field", f"one of {', '.join(fields)}", do)
-
-
-def _set(target: Target, config: Any, name: str, value: Any, path: str) -> None:
-    _check_field(config, name, path)
-    inner = getattr(config, name, None)
-    if isinstance(value, dict) and hasattr(inner, "to_dict"):
-        for key, item in value.items():
-            _set(target, inner, key, item, f"{path}.{key}")
-    elif isinstance(value, dict) and isinstance(inner, dict):
-        setattr(config, name, inner | value)
+    if target["module"] and target["config_class"]:  # named in full already
+        cls, config_class = importing.model_class(target), importing.config_class(target)
     else:
-        setattr(config, name, value)
-
-
-def _nested(overrides: dict[str, Any]) -> dict[str, Any]:
-    """{"a.b": 1, "a.c": 2} -> {"a": {"b": 1, "c": 2}}."""
-    nested: dict[str, Any] = {}
-    for path, value in overrides.items():
-        *parents, last = path.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = value
-    return nested
+        cls = architecture(model_type, class_name)
+        config_class = cls.config_class
+    target |= _names(cls) | {"config_module": config_class.__module__, "config_class": config_class.__name__}
+    changes = sizes.nested(target.get("overrides") or {})
+    if target["config"] is not None:
+        return sizes.settled(target, config_class.from_dict(dict(target["config"])), changes)
+    if target.get("full_size"):
+        return sizes.room_for(sizes.settled(target, config_class(), changes))
+    return sizes.first_running(target, tiny.candidates(config_class), changes)
 
 
 def _type_and_class(target: Target) -> tuple[str, str, str | None]:
@@ -281,12 +151,12 @@ def _load_config(target: Target, config_class: Any, folder: Path) -> Any:
     try:
         return config_class.from_pretrained(str(folder), local_files_only=True)
     except Exception as error:
-        raise _refused(target, error) from error
+        raise sizes.refused(target, error) from error
 
 
 def _with_config(target: Target, cls: type, config: Any) -> Target:
     target |= _names(cls) | {"config_module": type(config).__module__, "config_class": type(config).__name__}
-    return _settled(target, config, _nested(target.get("overrides") or {}))
+    return sizes.settled(target, config, sizes.nested(target.get("overrides") or {}))
 
 
 def _hub(target: Target) -> Target:
@@ -381,10 +251,6 @@ def _check_module(target: Target) -> None:
 
 def _names(cls: type) -> dict[str, str]:
     return {"module": cls.__module__, "class_name": cls.__name__}
-
-
-def _plain(config: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(config, default=str))
 
 
 _BY_KIND = {"transformers": _transformers, "folder": _folder, "hub": _hub, "gguf": _gguf, "module": _module}

@@ -73,3 +73,18 @@ def resized(
             if padding:
                 spec[f"pad_{padding}"] = [(row * 3) % (shape[-1] // 2 + 1) for row in range(shape[0])]
     return result
+
+
+def larger_batch(specs: Any, batch: int = 3) -> dict[str, Any] | None:
+    """Specs for `batch` rows, where all inputs agree on another number of rows; None where they do not."""
+    if not isinstance(specs, dict):
+        return None
+    tensors = [spec for spec in specs.values() if isinstance(spec, dict) and spec.get("shape")]
+    rows = {spec["shape"][0] for spec in tensors}
+    if len(rows) != 1 or any(spec.get("kind") == "literal" for spec in tensors):
+        return None
+    result = copy.deepcopy(specs)
+    for spec in result.values():
+        if isinstance(spec, dict) and spec.get("shape"):
+            spec["shape"] = [batch, *spec["shape"][1:]]
+    return result

@@ -3,10 +3,22 @@
 import copy
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from maxcode.evaluator.oracle.fields import LAYERS, PERIODS, TRIES, VOCABULARY, Sizes, missing, period_of, small
+from maxcode.evaluator.oracle.fields import (
+    LAYERS,
+    PERIODS,
+    POSITIONS,
+    TRIES,
+    VOCABULARY,
+    Sizes,
+    is_position_limit,
+    missing,
+    period_of,
+    small,
+)
 
 MAX_LAYERS = 17
 _GENERIC = {"chunk_size_feed_forward", "transformers_version", "id2label", "label2id", "_name_or_path", "dtype"}
@@ -39,6 +51,35 @@ def shrunk_like(default: Any) -> Iterator[Any]:
             yield config
         except Exception:  # as above
             continue
+
+
+def grown(default: Any) -> Iterator[Any]:
+    """Configurations with more layers than `default`, then without the other changes, for inputs that stay."""
+    for all_changes in (True, False):
+        try:
+            fields = _merged(default.to_dict(), _growth(default, all_changes))
+            yield type(default).from_dict(_resized_lists(fields, default))
+        except Exception:  # configurations check themselves
+            continue
+
+
+def _growth(default: Any, all_changes: bool) -> dict[str, Any]:
+    """Two periods of the layer pattern plus one layer; with `all_changes` fewer kv heads and enough positions too."""
+    fields = _own_fields(default)
+    changed: dict[str, Any] = {}
+    for name, value in fields.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        if LAYERS.search(name):
+            changed[name] = layer_count(fields) if value > 1 else value
+        elif all_changes and re.search(r"(key_value|kv)_heads$", name) and value % 2 == 0:
+            changed[name] = value // 2
+        elif all_changes and is_position_limit(name):
+            changed[name] = max(value, POSITIONS)
+    for name in getattr(default, "sub_configs", {}):
+        if hasattr(inner := getattr(default, name, None), "to_dict"):
+            changed[name] = {"model_type": inner.model_type, **_growth(inner, all_changes)}
+    return changed
 
 
 def _merged(fields: dict[str, Any], changed: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from maxcode.evaluator.oracle import fields
 from maxcode.evaluator.oracle.__main__ import main
 from maxcode.evaluator.oracle.build import build
-from maxcode.evaluator.oracle.resolve import derive_small
+from maxcode.evaluator.oracle.sizes import derive_small
 
 
 def run(tmp_path, command, target, *options):
