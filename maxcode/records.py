@@ -8,7 +8,7 @@ Record = dict[str, Any]
 
 # What `--json` prints, a contract. A record may hold more (the weight ledger, evidence): that is for report.json.
 KEYS = ("status", "target", "output", "checks", "gaps", "traced", "assumptions", "timings", "versions")
-ANSWERS = ("plan", "generation")  # what two commands are asked for, printed beside the contract's keys
+ANSWERS = ("plan", "generation", "atlas", "diff")  # what some commands are asked for, beside the contract's keys
 
 
 def printed(record: Record) -> Record:

@@ -30,7 +30,7 @@ _WIDTH = 160
 
 def show_record(record: Record) -> None:
     """The verdict table, then what is missing and where the result is."""
-    console = _console()
+    console = stdout_console()
     if record["checks"]:
         console.print(_check_table(record["checks"]))
     for title in ("gaps", "traced", "assumptions"):
@@ -63,7 +63,7 @@ def _next_step(status: str, output: Path) -> str:
     return ""
 
 
-def _console() -> Console:
+def stdout_console() -> Console:
     """Stdout; wider than the usual 80 columns where it is no terminal."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
     return Console(markup=False, highlight=False, width=width)
@@ -120,7 +120,7 @@ def describe(item: Any) -> str:
 
 def show_plan(record: Record) -> None:
     """What a conversion would do: definitions in order, what comes along, what is left out, risks, and how long."""
-    console, plan = _console(), record["plan"]
+    console, plan = stdout_console(), record["plan"]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("definition", "lines", "into", "how", "source"):
         table.add_column(

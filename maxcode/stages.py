@@ -83,6 +83,13 @@ class GateOptions:
     no_sandbox: bool = False
     seed: int = 0
     faults: bool = False  # also seed faults into copies of the package, all of which must be caught
+    checks: tuple[str, ...] = ()  # these alone; all of them by default
+    second_checks: tuple[str, ...] = ()  # these at a second configuration, derived from the class, of the same package
+    threads: int | None = None  # all CPUs by default
+
+    def chosen(self) -> dict[str, Any]:
+        """What differs from the evaluator's own defaults."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if v not in ((), None)}
 
 
 class WeightsError(MaxCodeError):
@@ -260,7 +267,7 @@ def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> A
     return evaluator.run_gate(
         package=package,
         run=run.root,
-        options=dataclasses.asdict(options),
+        options=options.chosen(),
         on_progress=progress.item,
         write_map=write_map,
     )
