@@ -39,8 +39,8 @@ class Filled:
         names = target.parameters[1:] if target.is_method else target.parameters
         for parameter in self.parameters.get(target.key, ()):
             argument = argument_of(node, names, parameter)
-            if isinstance(argument, ast.Name):
-                yield argument.id
+            options = [argument.body, argument.orelse] if isinstance(argument, ast.IfExp) else [argument]
+            yield from (option.id for option in options if isinstance(option, ast.Name))
 
 
 def _stored_into(function: ast.FunctionDef) -> set[str]:

@@ -36,6 +36,7 @@ from maxcode.converter.passes import (
     signature,
     simplify,
     tidy,
+    views,
     windows,
 )
 from maxcode.converter.passing import Pass, each_class, each_definition, each_function, transform
@@ -49,6 +50,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(kwargs, kwargs.specialise_kwargs, "next, for the same reason"),
     Pass(constants, constants.carry_constants, "so that branches that no call can take are not converted"),
     Pass(experts, each_function(experts.dispatch_experts), "before in-place writes, which its pattern contains"),
+    Pass(views, each_function(views.write_through), "before calls are told which of their arguments are written"),
     Pass(mutated, mutated.return_mutated, "before in-place writes, which would hide what is written"),
     Pass(aliases, aliases.check_aliases, "on torch's own meaning of writes, with the arguments that come back"),
     Pass(inplace, transform(inplace.InPlace), "before loops, whose bodies may only rebind names"),

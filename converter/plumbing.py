@@ -27,7 +27,7 @@ DROPPED_DECORATORS = frozenset({
 KEPT_DECORATORS = frozenset({
     "staticmethod", "classmethod", "property", "dataclass", "dataclasses.dataclass", "functools.lru_cache",
     "functools.cache",
-    "abstractmethod", "abc.abstractmethod", "functools.cached_property",
+    "abstractmethod", "abc.abstractmethod", "functools.cached_property", "cached_property",
 })  # fmt: skip
 
 # Framework names that the support library provides: last part of the name -> (support module, name).
@@ -74,7 +74,7 @@ CONSTANT_CALLS = {
     "is_flash_attention_requested": False, "is_deepspeed_zero3_enabled": False,
     "is_fsdp_managed_module": False, "is_autocast_enabled": False, "is_jit_tracing": False,
     "is_cuda_stream_capturing": False,
-    "is_torch_available": True, "is_hooked": False, "is_quantized": False,
+    "is_torch_available": True, "is_torch_greater_or_equal": True, "is_hooked": False, "is_quantized": False,
     "lazy_load_kernel": None, "resolve_internal_import": None,
 }  # fmt: skip
 OPTIONAL_PACKAGE = ("is_", "_available")  # how questions after an optional package's kernels are named; none is there
@@ -112,6 +112,12 @@ RENAMED_ARGUMENTS = {"past_key_values": "cache", "past_key_value": "cache", "inp
 UNNEEDED_ARGUMENTS = {"cache_position": "`cache_position` says where the cache stands; masks read it from the cache"}
 CACHE_SWITCH = "use_cache"
 CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "past_key_value")
+
+# Attributes that tell the framework's loader about a checkpoint; no model reads them.
+BOOKKEEPING = frozenset({"_keys_to_ignore_on_load_unexpected", "_keys_to_ignore_on_load_missing", "_no_split_modules"})
+
+# Functions of the framework that are Python's own, outside tracing.
+PYTHON_CALLS = {"torch_int": "int", "torch_float": "float"}
 
 # Call as `f(function, sizes…, *tensors)` -> position of the first tensor: the plain call computes the same.
 PLAIN_CALLS = {"apply_chunking_to_forward": 3}

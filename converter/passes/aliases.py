@@ -94,7 +94,9 @@ class Follow:
 
     def statement(self, node: ast.stmt, state: State) -> None:
         """A plain statement."""
-        if isinstance(node, ast.Assign):
+        if hasattr(node, "stores_back"):
+            self._stored_back(node, state)
+        elif isinstance(node, ast.Assign):
             self._assign(node, state)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self.bind(node.target, self.value(node.value, state), state)
@@ -114,6 +116,14 @@ class Follow:
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.expr):
                     self.value(child, state)
+
+    def _stored_back(self, node: ast.Assign, state: State) -> None:
+        """`x[0] = row` that `views` wrote after a write into `row`: both names now hold what torch's memory would."""
+        target = node.targets[0]
+        base, memory = key_of(root_of(target)), state.held.get(node.stores_back, NOTHING)
+        state.stale.pop(base, None)
+        self.write(memory, node, base, state)
+        state.stale.pop(node.stores_back, None)
 
     def _is_joint(self, node: ast.expr | None, state: State) -> bool:
         if not isinstance(node, ast.Tuple | ast.List | ast.Call):

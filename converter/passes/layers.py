@@ -19,22 +19,40 @@ _RESIDUAL_AXES = ("activation_batch", "activation_length", "activation_embed")
 def stack_layers(context: Context, definition: Definition) -> None:
     """Rewrite the module lists of a class that a method runs layer by layer, and those loops."""
     stacks = _module_lists(definition)
-    filled = Filled(context) if stacks else None
+    if not stacks:
+        return
+    filled = Filled(context)
+    rewritten: dict[str, list[tuple[list[ast.stmt], ast.stmt, list[ast.stmt]]]] = {}
     for function in definition.functions():
-        if function.name == "__init__":
-            continue
-        for block in _statement_lists(function):
-            for index, statement in enumerate(block):
+        for block, around in _statement_lists(function) if function.name != "__init__" else ():
+            for statement in block:
                 loop = _loop_over(statement, stacks)
                 if loop is not None:
-                    shared = filled.names(definition, ast.walk(statement)) if filled else set()
-                    rewritten = _rewritten(context, function, statement, shared, *loop)
-                    if rewritten is not None:
-                        stacks[loop[0]]["scanned"] = True
-                        block[index : index + 1] = rewritten
-    for entry in stacks.values():
-        if entry["scanned"]:
-            _build_stack(context, entry)
+                    shared = filled.names(definition, ast.walk(statement))
+                    new = _rewritten(context, function, statement, around, shared, *loop)
+                    rewritten.setdefault(loop[0], []).append((block, statement, new or []))
+    for stack, edits in rewritten.items():
+        if all(new for *_, new in edits) and len(edits) == _loops_over(definition, stack):
+            for block, statement, new in edits:
+                at = block.index(statement)
+                block[at : at + 1] = new
+            _build_stack(context, stacks[stack])
+
+
+def _loops_over(definition: Definition, stack: str) -> int:
+    """How many loops the methods run over a module list."""
+    loops = [
+        loop
+        for function in definition.functions()
+        if function.name != "__init__"
+        for loop in ast.walk(function)
+        if isinstance(loop, ast.For)
+    ]
+    return sum(any(_is_stack(n, stack) for n in ast.walk(loop.iter)) for loop in loops)
+
+
+def _is_stack(node: ast.AST, stack: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == stack and ast.unparse(node.value) == "self"
 
 
 def _module_lists(definition: Definition) -> dict[str, dict]:
@@ -62,20 +80,31 @@ def _module_lists(definition: Definition) -> dict[str, dict]:
             generator = made.generators[0]
             simple = isinstance(generator.target, ast.Name) and isinstance(generator.iter, ast.Call)
             if simple and ast.unparse(generator.iter.func) == "range" and len(generator.iter.args) == 1:
-                found[node.targets[0].attr] = {"node": node, "made": made, "scanned": False}
+                found[node.targets[0].attr] = {"node": node, "made": made}
     return found
 
 
-def _statement_lists(function: ast.FunctionDef) -> list[list[ast.stmt]]:
-    lists = [function.body]
-    for node in ast.walk(function):
-        if isinstance(node, ast.If):
-            lists += [node.body, node.orelse]
-    return lists
+def _statement_lists(function: ast.FunctionDef) -> list[tuple[list[ast.stmt], ast.For | None]]:
+    """Blocks that may hold a loop over layers, each with the loop around it, if there is one."""
+    found: list[tuple[list[ast.stmt], ast.For | None]] = []
+
+    def visit(block: list[ast.stmt], around: ast.For | None) -> None:
+        found.append((block, around))
+        for statement in block:
+            if isinstance(statement, ast.If):
+                visit(statement.body, around)
+                visit(statement.orelse, around)
+            elif isinstance(statement, ast.For):
+                visit(statement.body, around or statement)
+            elif isinstance(statement, ast.With):
+                visit(statement.body, around)
+
+    visit(function.body, None)
+    return found
 
 
-def _loop_over(statement: ast.stmt, stacks: dict) -> tuple[str, str | None, str, ast.expr | None] | None:
-    """(attribute, index name, layer name, stop) of a loop over a known module list."""
+def _loop_over(statement: ast.stmt, stacks: dict) -> tuple[str, str | None, str, dict[str, ast.expr]] | None:
+    """(attribute, index name, layer name, start and stop) of a loop over a known module list."""
     if not isinstance(statement, ast.For) or statement.orelse:
         return None
     iterated, index, target = statement.iter, None, statement.target
@@ -84,35 +113,41 @@ def _loop_over(statement: ast.stmt, stacks: dict) -> tuple[str, str | None, str,
             return None
         index, target = target.elts[0].id, target.elts[1]
         iterated = iterated.args[0]
-    stop = None
+    part: dict[str, ast.expr] = {}
     if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice):
-        if iterated.slice.lower is not None or iterated.slice.step is not None:
-            return None
-        stop, iterated = iterated.slice.upper, iterated.value
+        if iterated.slice.step is not None or (iterated.slice.lower is not None and index is not None):
+            return None  # `enumerate` of a part counts from zero
+        ends = {"start": iterated.slice.lower, "stop": iterated.slice.upper}
+        part, iterated = {name: end for name, end in ends.items() if end is not None}, iterated.value
     if not (isinstance(iterated, ast.Attribute) and ast.unparse(iterated.value) == "self" and iterated.attr in stacks):
         return None
     if not isinstance(target, ast.Name):
         return None
     length = stacks[iterated.attr]["made"].generators[0].iter.args[0]
-    if stop is not None and ast.unparse(stop).removeprefix("self.") == ast.unparse(length).removeprefix("self."):
-        stop = None
-    return iterated.attr, index, target.id, stop
+    if "stop" in part and _text(part["stop"]) == _text(length):
+        del part["stop"]
+    return iterated.attr, index, target.id, part
+
+
+def _text(node: ast.expr) -> str:
+    return ast.unparse(node).removeprefix("self.")
 
 
 def _rewritten(
     context: Context,
     function: ast.FunctionDef,
     loop: ast.For,
+    around: ast.For | None,
     shared: set[str],
     stack: str,
     index: str | None,
     layer: str,
-    stop: ast.expr | None,
+    part: dict[str, ast.expr],
 ) -> list[ast.stmt] | None:
     body = loop.body
     if any(isinstance(n, ast.Break | ast.Continue | ast.Return | ast.Yield) for s in body for n in ast.walk(s)):
         return None
-    after = {n.id for n in loads(_following(function, loop))}
+    after = {n.id for n in loads(_following(function, loop, around))}
     bound = [n for n in stored(body) if n not in (index, layer)]
     carry = [n for n in bound if n in read_before_write(body) or n in after]
     carry += sorted(shared - set(carry))  # the same object to the source; within a scan, a value that goes on
@@ -132,8 +167,7 @@ def _rewritten(
     if keys:
         made = keys[0] if len(keys) == 1 else ast.Tuple(keys, ast.Load())
         run.keywords.append(ast.keyword("key", ast.Lambda(_parameters(index), dotted(ast.unparse(made)))))
-    if stop is not None:
-        run.keywords.append(ast.keyword("stop", stop))
+    run.keywords += [ast.keyword(end, value) for end, value in part.items()]
     result = assign(carry, run)
     result.spaced = True
     return [step, result]
@@ -153,10 +187,12 @@ def _constrained(context: Context, variable: str) -> ast.stmt:
     return assign(variable, call(context.use("sharding", "constrain"), name(variable), *axes))
 
 
-def _following(function: ast.FunctionDef, loop: ast.For) -> list[ast.AST]:
-    """Nodes that run after the loop: everything in the function that starts below it."""
+def _following(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> list[ast.AST]:
+    """Names that run after the loop: what starts below it, and what a loop around it runs again."""
     end = loop.end_lineno or loop.lineno
-    return [n for n in ast.walk(function) if isinstance(n, ast.Name) and getattr(n, "lineno", 0) > end]
+    below = [n for n in ast.walk(function) if isinstance(n, ast.Name) and getattr(n, "lineno", 0) > end]
+    own = {id(n) for n in ast.walk(loop)}
+    return below + [n for n in ast.walk(around or ast.Pass()) if isinstance(n, ast.Name) and id(n) not in own]
 
 
 def _parameters(index: str | None) -> ast.arguments:

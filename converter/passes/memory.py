@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context
+from maxcode.converter.nodes import dress
 from maxcode.converter.passes.storages import root_of
 
 # Functions and methods whose result may share memory with their first argument.
@@ -88,3 +89,25 @@ def outer_writes(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple
             target = root_of(child)
         if isinstance(target, ast.Name) and target.id not in own:
             yield child, target
+
+
+def unchained(statement: ast.stmt) -> list[ast.stmt]:
+    """`x.mul_(a).add_(b)` as two statements, each of which writes into `x`."""
+    outer = statement.value if isinstance(statement, ast.Expr) else None
+    if not (isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute)):
+        return [statement]
+    inner = outer.func.value
+    if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)):
+        return [statement]
+    if not (is_inplace_name(outer.func.attr) and is_inplace_name(inner.func.attr)):
+        return [statement]
+    receiver = inner.func.value
+    if any(isinstance(n, ast.Call) for n in ast.walk(receiver)) and not unchained(ast.Expr(inner))[1:]:
+        return [statement]  # a temporary value is written, not a variable
+    while isinstance(receiver, ast.Call):
+        receiver = receiver.func.value
+    second = ast.copy_location(ast.Expr(outer), statement)
+    outer.func.value = receiver
+    first = unchained(ast.copy_location(ast.Expr(inner), statement))
+    dress(first[0], statement)
+    return [*first, second]

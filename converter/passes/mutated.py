@@ -12,7 +12,7 @@ from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import blocks, call, dress, loads, name, stored, typed
-from maxcode.converter.passes.memory import is_inplace_name
+from maxcode.converter.passes.memory import is_inplace_name, unchained
 
 _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recurrent_state"}
 
@@ -22,7 +22,7 @@ def return_mutated(context: Context) -> None:
     graph = CallGraph(context)
     for function in graph.functions():
         for block in blocks(function.node):
-            block[:] = [part for statement in block for part in _unchained(statement)]
+            block[:] = [part for statement in block for part in unchained(statement)]
     written = {f.key: _written(f, Kinds(context, f.owner, f.node)) for f in graph.functions()}
     needed: set[tuple[str, str]] = set()
     for function in graph.functions():
@@ -36,28 +36,6 @@ def return_mutated(context: Context) -> None:
     for function in graph.functions():
         if function.key in needed:
             _return_too(context, function, written[function.key])
-
-
-def _unchained(statement: ast.stmt) -> list[ast.stmt]:
-    """`x.mul_(a).add_(b)` as two statements, each of which writes into `x`."""
-    outer = statement.value if isinstance(statement, ast.Expr) else None
-    if not (isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute)):
-        return [statement]
-    inner = outer.func.value
-    if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)):
-        return [statement]
-    if not (is_inplace_name(outer.func.attr) and is_inplace_name(inner.func.attr)):
-        return [statement]
-    receiver = inner.func.value
-    if any(isinstance(n, ast.Call) for n in ast.walk(receiver)) and not _unchained(ast.Expr(inner))[1:]:
-        return [statement]  # a temporary value is written, not a variable
-    while isinstance(receiver, ast.Call):
-        receiver = receiver.func.value
-    second = ast.copy_location(ast.Expr(outer), statement)
-    outer.func.value = receiver
-    first = _unchained(ast.copy_location(ast.Expr(inner), statement))
-    dress(first[0], statement)
-    return [*first, second]
 
 
 class _First(ast.NodeTransformer):

@@ -103,7 +103,7 @@ class Names:
         return any(
             (isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == name)
             or (isinstance(n, ast.arg) and n.arg == name)
-            or (isinstance(n, ast.FunctionDef) and n.name == name)
+            or (isinstance(n, ast.FunctionDef | ast.ExceptHandler) and n.name == name)
             for n in ast.walk(self.definition.node)
         )
 

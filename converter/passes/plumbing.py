@@ -97,6 +97,8 @@ class Plumbing(ast.NodeTransformer):
         root = name.rsplit(".", 1)[0]
         if root in tables.DROPPED_CALL_ROOTS or name in tables.DROPPED_CALL_ROOTS:
             return True
+        if tables.last(root) in tables.BOOKKEEPING:
+            return True
         return tables.last(name) in tables.DROPPED_CALLS and not self._is_own_function(call)
 
     def _is_own_function(self, call: ast.Call) -> bool:
@@ -108,7 +110,7 @@ class Plumbing(ast.NodeTransformer):
         target = node.targets[0]
         if isinstance(target, ast.Attribute) and target.attr in tables.CONSTANT_ATTRIBUTES:
             return None
-        if isinstance(target, ast.Attribute) and target.attr == "requires_grad":
+        if isinstance(target, ast.Attribute) and target.attr in ("requires_grad", *tables.BOOKKEEPING):
             return None
         if self.is_constructor and is_weight_write(node):
             return None
@@ -173,6 +175,9 @@ class Plumbing(ast.NodeTransformer):
         short = tables.last(name)
         if _is_environment_question(short) and not self._is_own_function(node):
             return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS.get(short, False)), node)
+        if short in tables.PYTHON_CALLS and not self._is_own_function(node):
+            node.func = ast.copy_location(ast.Name(tables.PYTHON_CALLS[short], ast.Load()), node.func)
+            node.seen = {k: v for k, v in seen(node).items() if k != "callee"}
         if short == "isinstance" and _asks_for_other_tensor(node):
             return ast.copy_location(ast.Constant(False), node)
         if short == "get_interface" or (short == "get" and "ATTENTION_FUNCTIONS" in name):

@@ -143,6 +143,8 @@ class _Unquoted(ast.NodeTransformer):
 
 def _has_fields(node: ast.ClassDef) -> bool:
     """Whether the class's annotations are its fields."""
+    if not isinstance(node, ast.ClassDef):
+        return False
     marks = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list] + node.bases
     return any(tables.last(ast.unparse(mark)) in ("dataclass", "NamedTuple") for mark in marks)
 

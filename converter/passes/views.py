@@ -1,0 +1,146 @@
+"""Write through views: where a part of a tensor is written under a name of its own, the tensor itself is written too.
+
+`row = x[0]; row += 1` changes `x` in torch. In JAX a name is rebound alone, so the part is stored back (`x[0] = row`)
+after every write, which torch would see as no change. Only where `x` is read later; what is left is for `aliases`.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.example import Example, unchanged
+from maxcode.converter.infer import Kinds
+from maxcode.converter.nodes import blocks, dotted, stored
+from maxcode.converter.passes.memory import is_inplace_name, unchained
+from maxcode.converter.passes.storages import root_of
+
+
+@dataclass(frozen=True)
+class View:
+    """`name = base[index]`, a part of `base` that keeps its memory."""
+
+    name: str
+    base: str
+    made: ast.Assign
+
+
+def write_through(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
+    """Store written views back into what they are views of, in one function."""
+    for block in list(blocks(function)):
+        block[:] = [part for statement in block for part in unchained(statement)]
+    for view in _views(function, Kinds(context, definition, function)):
+        if _is_read_later(function, view):
+            for block in list(blocks(function)):
+                block[:] = [part for statement in block for part in _stored_back(statement, view)]
+
+
+def _views(function: ast.FunctionDef, types: Kinds) -> list[View]:
+    found = []
+    for node in ast.walk(function):
+        if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
+            continue
+        value = node.value
+        if not (isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and types.is_tensor(value)):
+            continue
+        view = View(node.targets[0].id, value.value.id, node)
+        if types.is_tensor(value.value) and _is_basic(value.slice, types) and _is_settled(function, view):
+            found.append(view)
+    return found
+
+
+def _is_basic(index: ast.expr, types: Kinds) -> bool:
+    """Whether an index takes a view: numbers, slices, `...` and None, no tensor or list."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    bounds = [b for p in parts if isinstance(p, ast.Slice) for b in (p.lower, p.upper, p.step) if b is not None]
+    plain = [p for p in parts if not isinstance(p, ast.Slice)]
+    return all(
+        isinstance(p, ast.Constant) or types.of(p) == {"int"} or isinstance(p, ast.UnaryOp) for p in (*plain, *bounds)
+    )
+
+
+def _is_settled(function: ast.FunctionDef, view: View) -> bool:
+    """Whether the view's name and the base keep their meaning: bound once, or parameters that nothing rebinds."""
+    bindings = [name for statement in function.body for name in _bindings(statement)]
+    index = {n.id for n in ast.walk(view.made.value) if isinstance(n, ast.Name)} - {view.base}
+    return bindings.count(view.name) == 1 and bindings.count(view.base) <= 1 and not index & set(_loop_names(function))
+
+
+def _bindings(node: ast.AST) -> Iterator[str]:
+    """Names that are bound; `x += 1` writes into a tensor, it binds nothing."""
+    written = {id(n.target) for n in ast.walk(node) if isinstance(n, ast.AugAssign)}
+    for child in ast.walk(node):
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store) and id(child) not in written:
+            yield child.id
+
+
+def _loop_names(function: ast.FunctionDef) -> list[str]:
+    return [n for loop in ast.walk(function) if isinstance(loop, ast.For | ast.While) for n in stored([loop])]
+
+
+def _is_read_later(function: ast.FunctionDef, view: View) -> bool:
+    """Whether the base is read below the line on which the view is taken."""
+    line = view.made.lineno
+    return any(
+        isinstance(n, ast.Name) and n.id == view.base and isinstance(n.ctx, ast.Load) and n.lineno > line
+        for n in ast.walk(function)
+    )
+
+
+def _stored_back(statement: ast.stmt, view: View) -> list[ast.stmt]:
+    if not _writes(statement, view.name):
+        return [statement]
+    target = dotted(ast.unparse(view.made.value))
+    target.ctx = ast.Store()
+    back = ast.copy_location(ast.Assign([target], ast.Name(view.name, ast.Load())), statement)
+    for node in ast.walk(back):
+        ast.copy_location(node, statement)
+    back.stores_back = view.name
+    return [statement, back]
+
+
+def _writes(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement writes into the memory of `name`."""
+    if isinstance(statement, ast.Assign):
+        return any(isinstance(t, ast.Subscript) and _is(root_of(t), name) for t in statement.targets)
+    if isinstance(statement, ast.AugAssign):
+        return _is(root_of(statement.target), name)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+        return False
+    return is_inplace_name(call.func.attr) and _is(root_of(call.func.value), name)
+
+
+def _is(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+_HEAD = "def f(x: torch.Tensor):\n    "
+EXAMPLES = (
+    Example(
+        _HEAD + "row = x[0]\n    for i in range(1, 3):\n        row[i] = x[i, 0]\n    return row",
+        _HEAD + "row = x[0]\n    for i in range(1, 3):\n        row[i] = x[i, 0]\n        x[0] = row\n    return row",
+    ),
+    Example(
+        """
+        def f(x: torch.Tensor):
+            part = x[:, 1:]
+            part.mul_(2).add_(1)
+            part += 1
+            return x
+        """,
+        """
+        def f(x: torch.Tensor):
+            part = x[:, 1:]
+            part.mul_(2)
+            x[:, 1:] = part
+            part.add_(1)
+            x[:, 1:] = part
+            part += 1
+            x[:, 1:] = part
+            return x
+        """,
+    ),
+    unchanged(_HEAD + "row = x[0]\n    row += 1\n    return row"),
+    unchanged("def f(x: torch.Tensor, i: torch.Tensor):\n    row = x[i]\n    row += 1\n    return x"),
+)
