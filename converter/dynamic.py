@@ -7,6 +7,7 @@ from maxcode.converter.context import callees, copy_facts, seen
 from maxcode.converter.nodes import dress
 
 _MODULE = "module:"
+_BUILDERS = ("from_config", "_from_config")
 
 
 def spelled_attribute(node: ast.Call) -> ast.expr | None:
@@ -32,9 +33,7 @@ def spelled_assignment(node: ast.Expr) -> ast.Assign | None:
 def built_class(node: ast.Call) -> ast.Call | None:
     """`AutoModel.from_config(config)` as `Model(config)`, with the class that every run built; None for other calls."""
     file, names = getattr(node, "file", None), seen(node).get("names", ())
-    is_dispatch = any(
-        tables.last(name) in ("from_config", "_from_config") and ".auto." in name for name in callees(node)
-    )
+    is_dispatch = any(tables.last(name) in _BUILDERS and ".auto." in name for name in callees(node))
     if not is_dispatch or file is None or len(names) != 1 or not names[0].startswith(_MODULE) or not node.args:
         return None
     qualified = names[0].removeprefix(_MODULE)
@@ -46,6 +45,16 @@ def built_class(node: ast.Call) -> ast.Call | None:
     made = copy_facts(ast.Call(copy_facts(ast.Name(short, ast.Load()), node.func), node.args[:1], []), node)
     made.seen = seen(node) | {"callee": [qualified]}
     return made
+
+
+def is_never_built(node: ast.Call) -> bool:
+    """Whether a call would build a model by its configuration (`AutoModel.from_config`), and no run came to it."""
+    file, function = getattr(node, "file", None), node.func
+    if file is None or seen(node) or not isinstance(function, ast.Attribute) or function.attr not in _BUILDERS:
+        return False
+    root = ast.unparse(function.value).partition(".")[0]
+    qualified = file.qualify(root) or ""
+    return ".auto" in qualified and tables.last(qualified).startswith("Auto")
 
 
 def has_attribute(node: ast.Call) -> ast.Constant | None:

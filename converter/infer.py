@@ -3,11 +3,17 @@
 import ast
 from functools import cache
 
+from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.context import Context, Definition, kinds
+from maxcode.converter.nodes import with_defaults
 
 _TENSOR_ANNOTATIONS = ("Tensor", "LongTensor", "FloatTensor", "BoolTensor", "IntTensor", "ByteTensor", "Parameter")
 _SCALAR_ANNOTATIONS = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
+_CONTAINER_ANNOTATIONS = {
+    **dict.fromkeys(("tuple", "Tuple", "list", "List"), frozenset({"tuple"})),
+    **dict.fromkeys(("dict", "Dict", "Mapping", "MutableMapping"), frozenset({"dict"})),
+}
 TENSOR = frozenset({"tensor"})
 _TENSORS = frozenset({"tensor", "param"})
 _BUFFERS = ("buffer", "constant")  # kinds of attributes
@@ -112,9 +118,12 @@ class Kinds:
         return bool(found) and all(c in registry.MODULES and not c.endswith(_SEVERAL) for c in found)
 
     def _from_parameters(self, function: ast.FunctionDef) -> None:
-        arguments = function.args
-        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        for argument, default in with_defaults(function):
             found = annotation_kinds(argument.annotation)
+            if argument.arg in tables.CACHE_ARGUMENTS and found & TENSOR:
+                found = frozenset({"cache"})  # sources annotate caches as tensors now and then
+            if not found and isinstance(default, ast.Constant) and default.value is not None:
+                found = frozenset({_constant_kind(default.value)})
             if found:
                 self.names[argument.arg] = found
 
@@ -188,20 +197,34 @@ def _bound(function: ast.FunctionDef) -> frozenset[str]:
 
 
 def annotation_kinds(annotation: ast.expr | None) -> frozenset[str]:
-    """Kinds that a parameter annotation promises."""
-    if annotation is None:
-        return frozenset()
-    text = ast.unparse(annotation)
-    if text.startswith(("tuple", "Tuple", "list", "List")):
-        return frozenset({"tuple"})
-    found = set()
-    for part in text.replace("Optional[", "").replace("]", "").split("|"):
-        short = part.strip().rsplit(".", 1)[-1]
-        if short in _TENSOR_ANNOTATIONS:
-            found.add("tensor")
-        elif short in _SCALAR_ANNOTATIONS:
-            found.add(_SCALAR_ANNOTATIONS[short])
-    return frozenset(found)
+    """Kinds that a parameter annotation promises; a container's kind, never that of its items."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            annotation = ast.parse(annotation.value, mode="eval").body
+        except SyntaxError:
+            return frozenset()
+    if isinstance(annotation, ast.BinOp):
+        return annotation_kinds(annotation.left) | annotation_kinds(annotation.right)
+    if isinstance(annotation, ast.Subscript):
+        outer = _last_name(annotation.value)
+        if outer in ("Optional", "Union"):
+            parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+            return frozenset().union(*map(annotation_kinds, parts))
+        return _CONTAINER_ANNOTATIONS.get(outer, frozenset())
+    name = _last_name(annotation)
+    if name in _TENSOR_ANNOTATIONS:
+        return TENSOR
+    return (
+        frozenset({_SCALAR_ANNOTATIONS[name]})
+        if name in _SCALAR_ANNOTATIONS
+        else _CONTAINER_ANNOTATIONS.get(name, frozenset())
+    )
+
+
+def _last_name(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _constant_kind(value: object) -> str:

@@ -276,6 +276,65 @@ EXAMPLES = (
                 return x
         """,
     ),
+    Example(
+        """
+        def store(layer, x, shared: dict):
+            shared["last"] = x
+            return layer(x)
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layers = nn.ModuleList([Layer() for i in range(config.depth)])
+
+            def forward(self, x, first, shared: dict):
+                for layer in self.layers[:first]:
+                    x = store(layer, x, shared)
+                for _ in range(2):
+                    for layer in self.layers[first:]:
+                        x = layer(x)
+                return x
+        """,
+        """
+        def store(layer, x, shared: dict):
+            shared["last"] = x
+            return layer(x)
+
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layers = LayerStack(lambda i, *, rngs: Layer(), config.depth)
+
+            def forward(self, x, first, shared: dict):
+                def layer_step(_, layer, x, shared):
+                    x = store(layer, x, shared)
+                    return x, shared
+
+                x, shared = self.layers.run(layer_step, x, shared, stop=first)
+                for _ in range(2):
+                    def layer_step(_, layer, x):
+                        x = layer(x)
+                        return x
+
+                    x = self.layers.run(layer_step, x, start=first)
+                return x
+        """,
+    ),
+    unchanged(
+        """
+        class Net(nn.Module):
+            def __init__(self, config):
+                super().__init__()
+                self.layers = nn.ModuleList([Layer(i) for i in range(config.depth)])
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                for layer in self.layers[::2]:
+                    x = layer(x)
+                return x
+        """
+    ),
     unchanged(
         """
         class Net(nn.Module):

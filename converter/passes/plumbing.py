@@ -6,8 +6,15 @@ from typing import Any, ClassVar
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, copy_facts, kinds, seen
-from maxcode.converter.dynamic import built_class, has_attribute, spelled_assignment, spelled_attribute
+from maxcode.converter.dynamic import (
+    built_class,
+    has_attribute,
+    is_never_built,
+    spelled_assignment,
+    spelled_attribute,
+)
 from maxcode.converter.initial import is_initialiser, is_weight_write
+from maxcode.converter.nodes import call
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 
@@ -171,6 +178,8 @@ class Plumbing(ast.NodeTransformer):
         spelled = spelled_attribute(node) or built_class(node) or has_attribute(node)
         if spelled is not None:
             return self.visit(spelled)
+        if is_never_built(node):
+            return self._never_built(node)
         name = ast.unparse(node.func)
         short = tables.last(name)
         if _is_environment_question(short) and not self._is_own_function(node):
@@ -198,6 +207,12 @@ class Plumbing(ast.NodeTransformer):
         if _is_record_call(node):
             node.keywords = [k for k in node.keywords if not _always_none(k.value)]
         return node
+
+    def _never_built(self, node: ast.Call) -> ast.expr:
+        what = ast.unparse(node)
+        self.context.assume(node, f"no run built {what}; the converted code raises where that would be built")
+        text = f"{what}: no run built it, so its class is not known; convert a configuration that has it"
+        return call(self.context.use("gaps", "gap"), ast.Constant("CV106"), ast.Constant(text))
 
     def _attention_dispatch(self, node: ast.Call) -> ast.expr:
         function = self.context.use("attention", "get_attention")

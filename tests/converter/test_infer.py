@@ -71,6 +71,9 @@ def test_a_tensor_or_none_is_a_tensor(kinds: Kinds):
     [
         ("torch.Tensor", {"tensor"}), ("Optional[torch.LongTensor]", {"tensor"}), ("torch.Tensor | None", {"tensor"}),
         ("int", {"int"}), ("tuple[torch.Tensor, int]", {"tuple"}), ("Config", set()),
+        ("dict[int, tuple[torch.Tensor, torch.Tensor]] | None", {"dict"}),
+        ("Union[int, torch.Tensor]", {"int", "tensor"}),
+        ("'torch.Tensor'", {"tensor"}), ("'not a type'", set()), ("list", {"tuple"}), ("Config[torch.Tensor]", set()),
     ],
 )  # fmt: skip
 def test_annotations_promise_kinds(annotation: str, expected: set):
@@ -102,3 +105,22 @@ class Net:
     kinds = _of(code, "Net", {"tree": tree}, tmp_path)
     assert all(kinds.names[n] == {"tensor"} for n in ("ids", "shifted", "a", "b"))
     assert not any(kinds.names.get(n) for n in ("config", "text", "groups", "words"))
+
+
+def test_buffers_defaults_and_caches_tell_what_names_hold(tmp_path: Path):
+    """Where no run came by: a buffer is a tensor, a default has its own kind, a cache is none whatever is annotated."""
+    code = """
+import torch
+
+class Net:
+    def f(self, buckets=32, cache: torch.Tensor = None, mask=None):
+        ids = self.position_ids
+        buckets //= 2
+        return ids
+"""
+    facts = {"classes": {"unrun.Net": {"attributes": {"position_ids": ["constant"]}}}}
+    kinds = _of(code, "Net", facts, tmp_path)
+    assert kinds.names["ids"] == {"tensor"}
+    assert kinds.names["buckets"] == {"int"}
+    assert kinds.names["cache"] == {"cache"}
+    assert not kinds.names.get("mask")

@@ -12,6 +12,7 @@ from flax import nnx
 
 from maxcode.converter.support import random
 from maxcode.converter.support.layers import Buffer, Dropout, LayerNorm, Linear, Module, constant
+from maxcode.converter.support.shared import SharedStates
 from maxcode.converter.support.stack import LayerStack
 
 WIDTH = 8
@@ -158,6 +159,24 @@ def test_carry_that_grows_is_unrolled():
         return jnp.concatenate([layer(x), x[:1]])
 
     close(run(scanned, X, step=step), run(unrolled, X, step=step))
+
+
+def test_states_that_layers_share_are_carried():
+    """Two layers store what all later ones read: the first of them by themselves, the rest of the stack in one scan."""
+
+    def run(net):
+        def step(i, layer, x, shared):
+            if layer.kind == "b":
+                shared["seen"] = x
+            return layer(x, 0.5) + shared.get("seen", 0), shared
+
+        return net.layers.run(step, jnp.ones((2, WIDTH)), SharedStates(), key=lambda i: net.kinds[i])
+
+    scanned, unrolled = pair("abaabaaaaaaaa")
+    (x, shared), (expected, expected_shared) = run(scanned), run(unrolled)
+    np.testing.assert_allclose(x, expected, rtol=1e-5)
+    np.testing.assert_allclose(shared["seen"], expected_shared["seen"], rtol=1e-5)
+    assert not scanned.layers.note.text
 
 
 def test_a_layer_that_uses_its_number_is_unrolled():
