@@ -30,8 +30,14 @@ def _is_divisible(variable: nnx.Variable, sharding: ModuleType, sizes: dict[str,
     return any(
         sizes.get(mesh_axis, 1) > 1 and size and size % sizes[mesh_axis] == 0
         for axis, size in zip(axes, shape, strict=False)
-        for mesh_axis in sharding.LOGICAL_AXIS_RULES.get(axis or "", ())
+        for mesh_axis in _mesh_axes(sharding, axis)
     )
+
+
+def _mesh_axes(sharding: ModuleType, axis: str | None) -> tuple[str, ...]:
+    """The mesh axes that the package's rules give for a logical axis: none, one by its name, or several."""
+    rule = sharding.LOGICAL_AXIS_RULES.get(axis or "") or ()
+    return (rule,) if isinstance(rule, str) else tuple(rule)
 
 
 def main(arguments: list[str] | None = None) -> int:
