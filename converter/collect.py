@@ -181,8 +181,7 @@ def is_model_code(context: Context, qualified: str) -> bool:
         if len(parts) < 4 or parts[1] != "models":
             return _is_generic_head(context, qualified)
         return parts[2] != "auto" and not parts[3].startswith("configuration_")
-    located = context.project.lookup(qualified)
-    return located is not None
+    return context.project.outline(qualified) is not None
 
 
 def _is_generic_head(context: Context, qualified: str) -> bool:
@@ -190,7 +189,7 @@ def _is_generic_head(context: Context, qualified: str) -> bool:
     inherited = (row.get("mro", ())[1:] for row in context.facts.get("classes", {}).values())
     if not any(qualified in bases for bases in inherited):
         return False
-    located = context.project.lookup(qualified)
+    located = context.project.outline(qualified)
     body = located[1].body if located is not None and isinstance(located[1], ast.ClassDef) else ()
     return any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in body)
 
@@ -200,10 +199,10 @@ def is_record(context: Context, qualified: str) -> bool:
     for _ in range(6):
         if tables.last(qualified) == "ModelOutput":
             return True
-        located = context.project.lookup(qualified)
+        located = context.project.outline(qualified)
         if located is None or not isinstance(located[1], ast.ClassDef):
             return False
-        file, node = located
+        file, node, _ = located
         names = [ast.unparse(b) for b in node.bases]
         bases = [file.qualify(n.split(".")[0]) for n in names]
         if not bases or bases[0] is None:

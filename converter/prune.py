@@ -1,6 +1,7 @@
 """Copy support modules into a package, keeping only what is reached from the package's own files."""
 
 import ast
+import functools
 
 from maxcode.converter.emit import format_text
 
@@ -14,7 +15,7 @@ def prune(library: dict[str, str], files: dict[str, str], roots: dict[str, set[s
       roots: support modules needed beside those: the names needed of each, or None for the whole module.
     """
     wanted: dict[str, set[str]] = {}
-    modules = {name: _Module(name, text) for name, text in library.items()}
+    modules = {name: _module(name, text) for name, text in library.items()}
     for text in files.values():
         _want_imports(ast.parse(text), modules, wanted)
     for name, names in roots.items():
@@ -31,6 +32,11 @@ def prune(library: dict[str, str], files: dict[str, str], roots: dict[str, set[s
                 _want_imports(node, modules, wanted)
             _want_used_imports(modules[name], kept, modules, wanted)
     return {f"{name}.py": format_text(modules[name].text(wanted[name]), f"{name}.py") for name in sorted(wanted)}
+
+
+@functools.cache
+def _module(name: str, text: str) -> "_Module":
+    return _Module(name, text)
 
 
 class _Module:
@@ -136,12 +142,17 @@ def _has_effect(node: ast.stmt) -> bool:
     return called or isinstance(node, ast.If | ast.Try | ast.For)
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {
-        w
-        for n in ast.walk(node)
-        if isinstance(n, ast.Constant) and isinstance(n.value, str) and (w := n.value).isidentifier()
-    }
+@functools.cache
+def _names(node: ast.AST) -> frozenset[str]:
+    """Identifiers below a node of a support module, those in strings (annotations, `getattr`) too."""
+    return frozenset(
+        {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        | {
+            w
+            for n in ast.walk(node)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and (w := n.value).isidentifier()
+        }
+    )
 
 
 def _want_imports(tree: ast.AST, modules: dict[str, _Module], wanted: dict[str, set[str]]) -> None:

@@ -39,20 +39,29 @@ class SourceFile:
     def __init__(self, module: str, path: str, text: str | None = None) -> None:
         self.module, self.path = module, path
         self.text = Path(path).read_text(encoding="utf-8") if text is None else text
-        self.tree = ast.parse(self.text, path)
-        self.comments = Comments.read(self.text)
+        self._parsed = ast.parse(self.text, path)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The file's syntax tree; statements carry their comments, nodes their file, floats their spelling."""
         lines = self.text.split("\n")
-        _Attach(self.comments, lines).block(self.tree.body, 0, len(lines), is_first=True)
-        for node in ast.walk(self.tree):
+        _Attach(self.comments, lines).block(self._parsed.body, 0, len(lines), is_first=True)
+        for node in ast.walk(self._parsed):
             node.file = self
             if isinstance(node, ast.Constant) and isinstance(node.value, float):
-                node.text = ast.get_source_segment(self.text, node)
+                node.text = _spelling(lines, node)
+        return self._parsed
+
+    @cached_property
+    def comments(self) -> Comments:
+        """Every comment of the file."""
+        return Comments.read(self.text)
 
     @cached_property
     def imports(self) -> dict[str, str]:
         """Local name -> qualified name, for every import anywhere in the file."""
         names: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in ast.walk(self._parsed):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     target = alias.name if alias.asname else alias.name.split(".")[0]
@@ -66,8 +75,13 @@ class SourceFile:
     @cached_property
     def definitions(self) -> dict[str, ast.stmt]:
         """Top-level classes, functions and constants by name; the last definition of a name wins, as in Python."""
+        return self.outline if self.tree else {}
+
+    @cached_property
+    def outline(self) -> dict[str, ast.stmt]:
+        """The same for a look at names and bases: cheaper, since nothing is attached to the nodes."""
         found: dict[str, ast.stmt] = {}
-        for node in _top_level(self.tree.body):
+        for node in _top_level(self._parsed.body):
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 found[node.name] = node
             elif isinstance(node, ast.Assign):
@@ -80,7 +94,7 @@ class SourceFile:
 
     def qualify(self, name: str) -> str | None:
         """Qualified name of a global `name`: its own definition or import; None for builtins and locals."""
-        if name in self.definitions:
+        if name in self.outline:
             return f"{self.module}.{name}"
         return self.imports.get(name)
 
@@ -123,13 +137,18 @@ class Project:
 
     def lookup(self, qualified: str) -> tuple[SourceFile, ast.stmt] | None:
         """The definition of a qualified name, following re-exports; None when it is no top-level definition."""
+        located = self.outline(qualified)
+        return (located[0], located[0].definitions[located[2]]) if located else None
+
+    def outline(self, qualified: str) -> tuple[SourceFile, ast.stmt, str] | None:
+        """As `lookup`, without anything attached to the nodes, and with the definition's own name."""
         module, _, name = qualified.rpartition(".")
         for _ in range(8):
             source = self.file(module) if module else None
             if source is None:
                 return None
-            if name in source.definitions:
-                return source, source.definitions[name]
+            if name in source.outline:
+                return source, source.outline[name], name
             if name not in source.imports:
                 return None
             module, _, name = source.imports[name].rpartition(".")
@@ -144,6 +163,13 @@ class Project:
                 if candidate.is_file():
                     return candidate
         return None
+
+
+def _spelling(lines: list[str], node: ast.Constant) -> str | None:
+    """A number as the file writes it; None where it runs over several lines."""
+    if node.end_lineno != node.lineno:
+        return None
+    return lines[node.lineno - 1].encode()[node.col_offset : node.end_col_offset].decode()
 
 
 def _installed(module: str) -> list[Path]:
