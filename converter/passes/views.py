@@ -8,10 +8,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from maxcode.converter.context import Context, Definition
+from maxcode.converter.context import Context, Definition, copy_facts
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
-from maxcode.converter.nodes import blocks, dotted, stored
+from maxcode.converter.nodes import blocks, dotted, dress, stored
 from maxcode.converter.passes.memory import is_inplace_name, unchained
 from maxcode.converter.passes.storages import root_of
 
@@ -27,12 +27,29 @@ class View:
 
 def write_through(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
     """Store written views back into what they are views of, in one function."""
+    types = Kinds(context, definition, function)
     for block in list(blocks(function)):
-        block[:] = [part for statement in block for part in unchained(statement)]
-    for view in _views(function, Kinds(context, definition, function)):
+        block[:] = [part for statement in block for one in _hoisted(statement, types) for part in unchained(one)]
+    for view in _views(function, types):
         if _is_read_later(function, view):
             for block in list(blocks(function)):
                 block[:] = [part for statement in block for part in _stored_back(statement, view)]
+
+
+def _hoisted(statement: ast.stmt, types: Kinds) -> list[ast.stmt]:
+    """`return x.add_(y)` and `z = x.add_(y)` as the write, and what is done with `x` afterwards."""
+    call = statement.value if isinstance(statement, ast.Return | ast.Assign) else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_inplace_name(call.func.attr)):
+        return [statement]
+    receiver = call.func.value
+    while isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Attribute):  # a chain of them
+        receiver = receiver.func.value if is_inplace_name(receiver.func.attr) else ast.Pass()
+    if not (isinstance(receiver, ast.Name | ast.Attribute) and types.is_tensor(receiver)):
+        return [statement]
+    if isinstance(statement, ast.Assign) and [ast.unparse(t) for t in statement.targets] == [ast.unparse(receiver)]:
+        return [dress(ast.Expr(call), statement)]
+    statement.value = copy_facts(dotted(ast.unparse(receiver)), receiver)
+    return [dress(ast.Expr(call), statement), statement]
 
 
 def _views(function: ast.FunctionDef, types: Kinds) -> list[View]:
@@ -141,6 +158,11 @@ EXAMPLES = (
             return x
         """,
     ),
+    Example(
+        _HEAD + "x = x.mul_(2).add_(1)\n    y = x.exp_()\n    return y.scatter_(0, i, x)",
+        _HEAD + "x.mul_(2)\n    x.add_(1)\n    x.exp_()\n    y = x\n    y.scatter_(0, i, x)\n    return y",
+    ),
     unchanged(_HEAD + "row = x[0]\n    row += 1\n    return row"),
+    unchanged(_HEAD + "return x.clone().add_(1)"),
     unchanged("def f(x: torch.Tensor, i: torch.Tensor):\n    row = x[i]\n    row += 1\n    return x"),
 )
