@@ -45,6 +45,9 @@ SUPPORT = {
     "KVSharingDict": ("shared", "SharedStates"),
 }
 
+# Packages of torch that a support module stands for, class by class under the same names.
+TORCH_PACKAGES = {"torch.distributions.": "distributions"}
+
 # Modules of the framework whose functions have namesakes in a support module, where that has them.
 NAMESAKES = {"activations": "activations", "masking_utils": "masks", "loss_utils": "losses"}
 RECORDS_MODULES = ("modeling_outputs", "utils.generic")

@@ -8,6 +8,7 @@ from maxcode.converter.autograd import is_own_call
 from maxcode.converter.context import Context, Definition, broken, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import TENSOR, Kinds
+from maxcode.converter.library import defines
 from maxcode.converter.nodes import attribute, call, name, typed
 from maxcode.converter.passing import apply
 from maxcode.converter.rule import DEPENDS_ON_DATA, Applied, NoRule, apply_attribute, apply_method, apply_op
@@ -62,6 +63,9 @@ class Ops(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         qualified = self._callee(node)
+        home = next((m for p, m in tables.TORCH_PACKAGES.items() if qualified and qualified.startswith(p)), None)
+        if home is not None and (made := self._packaged_call(node, qualified, home)) is not None:
+            return made
         if qualified and is_own_call(qualified):
             self.generic_visit(node)
             return node
@@ -85,6 +89,17 @@ class Ops(ast.NodeTransformer):
         if isinstance(node.func, ast.Name) and node.func.id == "getattr" and self._reads_tensor_of_module(node):
             # A buffer may be stored as a constant; indexing reads it as an array either way.
             return typed(ast.Subscript(node, ast.Constant(...), ast.Load()), node)
+        return node
+
+    def _packaged_call(self, node: ast.Call, qualified: str, home: str) -> ast.expr | None:
+        """A class of a torch package that a support module stands for, or a method of it; None where that has none."""
+        owner, short = qualified.rpartition(".")[0], tables.last(qualified)
+        if defines(home, short):
+            self.generic_visit(node)
+            return typed(ast.Call(self.context.use(home, short), node.args, node.keywords), node)
+        if not defines(home, tables.last(owner)):
+            return None
+        self.generic_visit(node)
         return node
 
     def _is_held(self, function: ast.expr) -> bool:

@@ -38,18 +38,34 @@ def write_through(context: Context, definition: Definition, function: ast.Functi
 
 def _hoisted(statement: ast.stmt, types: Kinds) -> list[ast.stmt]:
     """`return x.add_(y)` and `z = x.add_(y)` as the write, and what is done with `x` afterwards."""
-    call = statement.value if isinstance(statement, ast.Return | ast.Assign) else None
+    if not isinstance(statement, ast.Return | ast.Assign) or statement.value is None:
+        return [statement]
+    receiver = _written(statement.value, types)
+    if receiver is not None:
+        write = dress(ast.Expr(statement.value), statement)
+        if isinstance(statement, ast.Assign) and [ast.unparse(t) for t in statement.targets] == [ast.unparse(receiver)]:
+            return [write]
+        statement.value = copy_facts(dotted(ast.unparse(receiver)), receiver)
+        return [write, statement]
+    writes: list[ast.stmt] = []
+    if isinstance(statement.value, ast.Tuple):
+        for place, part in enumerate(statement.value.elts):
+            if (receiver := _written(part, types)) is not None:
+                writes.append(ast.copy_location(ast.Expr(part), statement))
+                statement.value.elts[place] = copy_facts(dotted(ast.unparse(receiver)), receiver)
+            elif not isinstance(part, ast.Name | ast.Attribute | ast.Constant):
+                break  # it is worked out before what follows is written
+    return [*writes, statement]
+
+
+def _written(call: ast.expr, types: Kinds) -> ast.expr | None:
+    """The tensor `x` of `x.add_(y)`, or of a chain of such calls."""
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_inplace_name(call.func.attr)):
-        return [statement]
+        return None
     receiver = call.func.value
-    while isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Attribute):  # a chain of them
-        receiver = receiver.func.value if is_inplace_name(receiver.func.attr) else ast.Pass()
-    if not (isinstance(receiver, ast.Name | ast.Attribute) and types.is_tensor(receiver)):
-        return [statement]
-    if isinstance(statement, ast.Assign) and [ast.unparse(t) for t in statement.targets] == [ast.unparse(receiver)]:
-        return [dress(ast.Expr(call), statement)]
-    statement.value = copy_facts(dotted(ast.unparse(receiver)), receiver)
-    return [dress(ast.Expr(call), statement), statement]
+    if isinstance(receiver, ast.Call):
+        return _written(receiver, types)
+    return receiver if isinstance(receiver, ast.Name | ast.Attribute) and types.is_tensor(receiver) else None
 
 
 def _views(function: ast.FunctionDef, types: Kinds) -> list[View]:
@@ -163,6 +179,10 @@ EXAMPLES = (
         _HEAD + "x.mul_(2)\n    x.add_(1)\n    x.exp_()\n    y = x\n    y.scatter_(0, i, x)\n    return y",
     ),
     unchanged(_HEAD + "row = x[0]\n    row += 1\n    return row"),
+    Example(
+        _HEAD + "return x.exp_(), x.sum(), x.log_()",
+        _HEAD + "x.exp_()\n    return x, x.sum(), x.log_()",
+    ),
     unchanged(_HEAD + "return x.clone().add_(1)"),
     unchanged("def f(x: torch.Tensor, i: torch.Tensor):\n    row = x[i]\n    row += 1\n    return x"),
 )
