@@ -186,20 +186,19 @@ class Generator:
         self.traces["prefill"] += 1
         model = nnx.merge(self._graph, jax.tree.unflatten(self._tree, params))
         batch, width = prompt.shape
-        state: dict[str, Any] = {"mask": mask, "encoded": None}
-        first = prompt
+        state, first = {"mask": mask, "encoded": None}, prompt
         if self.is_encoder_decoder:
-            cache = init_cache(model, batch, new_tokens + 1, encoder_length=width)
+            room = {"length": new_tokens + 1, "encoder_length": width}
             first = jnp.full((batch, 1), start, jnp.int32)
             inputs = {"input_ids": prompt, "decoder_input_ids": first}
             state["position"] = jnp.zeros(batch, jnp.int32)
         else:
-            cache = init_cache(model, batch, width + new_tokens)
+            room = {"length": width + new_tokens}
             positions = jnp.maximum(jnp.cumsum(mask, axis=1) - 1, 0).astype(jnp.int32)
             inputs = {"input_ids": prompt, "position_ids": positions}
             state["position"] = mask.sum(axis=1).astype(jnp.int32)
             state["mask"] = jnp.pad(mask, ((0, 0), (0, new_tokens)), constant_values=1)
-        output = self._call(model, attention_mask=mask, cache=cache, use_cache=True, logits_to_keep=1, **inputs)
+        output, cache = self._read_prompt(model, (mask, state["mask"]), room, inputs)
         if self.is_encoder_decoder:
             state["encoded"] = output.encoder_last_hidden_state
         logits = output.logits[:, -1]
@@ -211,6 +210,19 @@ class Generator:
             seen = jnp.zeros(logits.shape, bool)
             state["seen"] = seen.at[jnp.arange(batch)[:, None], tokens].max(jnp.broadcast_to(real, tokens.shape))
         return _append_token(state, logits, plan, numbers)
+
+    def _read_prompt(self, model: nnx.Module, masks: tuple[jax.Array, jax.Array], room: dict, inputs: dict) -> Any:
+        """The first call and its cache; models that make a bias of the mask (alibi) want one as long as the cache."""
+
+        def read(mask: jax.Array) -> tuple[Any, Any]:
+            cache = init_cache(model, len(mask), **room)
+            call = {"attention_mask": mask, "cache": cache, "use_cache": True, "logits_to_keep": 1}
+            return self._call(model, **call, **inputs), cache
+
+        try:
+            return read(masks[0])
+        except (TypeError, ValueError):
+            return read(masks[1])
 
     def _run_decode(self, params, state, until, numbers, *, plan):
         """Choose tokens until each row has `until` of them or has ended."""
@@ -291,10 +303,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1], help="of the weights")
     parser.add_argument("--max-new-tokens", type=int, default=DEFAULT_NEW_TOKENS)
     parser.add_argument("--temperature", type=float, help="0 for greedy; sampling if given")
-    parser.add_argument("--top-k", type=int)
-    parser.add_argument("--top-p", type=float)
-    parser.add_argument("--min-p", type=float)
-    parser.add_argument("--repetition-penalty", type=float)
+    for name, kind in (("--top-k", int), ("--top-p", float), ("--min-p", float), ("--repetition-penalty", float)):
+        parser.add_argument(name, type=kind)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", help="compute dtype, e.g. bfloat16")
     return parser.parse_args(arguments)
