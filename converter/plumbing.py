@@ -133,6 +133,10 @@ DROPPED_CONTEXTS = frozenset({
 })  # fmt: skip
 
 
+# Those of them within which nothing has a gradient.
+NO_GRADIENT = frozenset({"no_grad", "inference_mode"})
+
+
 def last(name: str) -> str:
     """Last part of a dotted name."""
     return name.rsplit(".", 1)[-1]

@@ -14,7 +14,7 @@ from maxcode.converter.dynamic import (
     spelled_attribute,
 )
 from maxcode.converter.initial import is_initialiser, is_weight_write
-from maxcode.converter.nodes import call
+from maxcode.converter.nodes import assign, call, stored
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 
@@ -26,12 +26,14 @@ class Plumbing(ast.NodeTransformer):
         """`absent`: global names that stand for an optional package's kernels, and their values without it."""
         self.context, self.absent = context, (absent or {}).keys()
         self.is_constructor = False
+        self.function: ast.FunctionDef | None = None  # the one that is visited
         self.constants: list[dict[str, ast.expr]] = [{n: ast.Constant(v) for n, v in (absent or {}).items()}]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         outer, self.is_constructor = self.is_constructor, is_initialiser(node.name)
+        around, self.function = self.function, node
         result = self._visit_function(node)
-        self.is_constructor = outer
+        self.is_constructor, self.function = outer, around
         return result
 
     def _visit_function(self, node: ast.FunctionDef) -> ast.FunctionDef:
@@ -147,8 +149,24 @@ class Plumbing(ast.NodeTransformer):
         ]
         self.generic_visit(node)
         if len(names) == len(node.items) and all(n in tables.DROPPED_CONTEXTS for n in names):
-            return node.body
+            return node.body + (self._detached(node.body) if tables.NO_GRADIENT & set(names) else [])
         return node
+
+    def _detached(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """`x = x.detach()` for the floating tensors that a block without gradients leaves behind."""
+        floating = {
+            n.id
+            for n in ast.walk(self.function or ast.Pass())
+            if isinstance(n, ast.Name)
+            and kinds(n) == {"tensor"}
+            and any("float" in dtype for dtype in seen(n).get("dtypes", ()))
+        }
+        made = []
+        for variable in (n for n in stored(body) if n in floating):
+            call = ast.Call(ast.Attribute(ast.Name(variable, ast.Load()), "detach", ast.Load()), [], [])
+            call.seen = {"kinds": ["tensor"], "callee": ["torch.Tensor.detach"]}
+            made.append(ast.copy_location(assign(variable, call), body[-1]))
+        return made
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if isinstance(node.ctx, ast.Load) and node.id in self.constants[-1]:
