@@ -79,14 +79,18 @@ def unique(axes: list[str | None]) -> tuple[str | None, ...]:
 def module_axes(canonical: str, node: ast.Call, function: ast.FunctionDef) -> tuple[str | None, ...]:
     """Logical axes of the parameters that a torch layer is made with, by its sizes; empty where it has none to name."""
     named = {k.arg: k.value for k in node.keywords}
-    if canonical == "torch.nn.Embedding":
+    if canonical in ("torch.nn.Embedding", "torch.nn.EmbeddingBag"):
         return unique([axis_of(a, function) for a in _pick(node.args, named, ("num_embeddings", "embedding_dim"))])
     if canonical.endswith("Conv1D"):
         size_out, size_in = _pick(node.args, named, ("nf", "nx"))
         return unique([axis_of(size_in, function), axis_of(size_out, function)])
-    if canonical in ("torch.nn.Linear", "torch.nn.Bilinear"):
+    if canonical == "torch.nn.Bilinear":
+        names = ("in1_features", "in2_features", "out_features")
+        found = [axis_of(a, function) for a in _pick(node.args, named, names)]
+        return unique(found[2:] + found[:2]) if len(found) == len(names) else ()
+    if canonical == "torch.nn.Linear":
         return unique([axis_of(a, function) for a in _pick(node.args, named, ("in_features", "out_features"))])
-    if "Norm" in canonical:
+    if "Norm" in canonical and canonical != "torch.nn.LocalResponseNorm":
         return ("norm",)
     return ()
 

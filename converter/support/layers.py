@@ -33,9 +33,10 @@ from .module import (
     weight_dtype,
     weight_initial,
 )
-from .random import dropout, feature_dropout
+from .random import alpha_dropout, dropout, feature_alpha_dropout, feature_dropout
 
 __all__ = [
+    "AlphaDropout",
     "Buffer",
     "Constant",
     "Dropout",
@@ -43,6 +44,7 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "Embedding",
+    "FeatureAlphaDropout",
     "Identity",
     "Initial",
     "LayerNorm",
@@ -318,3 +320,19 @@ class Dropout3d(Dropout):
     """Drops whole channels of [n, c, d, h, w]."""
 
     spatial = 3
+
+
+class AlphaDropout(Dropout):
+    """Dropout that keeps the mean and variance of SELU networks."""
+
+    def __call__(self, input: Array) -> Array:
+        """Drop; shape and dtype stay."""
+        return alpha_dropout(input, self.p, self.training)
+
+
+class FeatureAlphaDropout(Dropout):
+    """AlphaDropout of whole channels of [n, c, ...]."""
+
+    def __call__(self, input: Array) -> Array:
+        """Drop; shape and dtype stay."""
+        return feature_alpha_dropout(input, self.p, self.training)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -117,6 +118,16 @@ def avg_pool(
     return (total / counts).astype(x.dtype)
 
 
+def lp_pool(
+    x: Array, spatial: int, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Array:
+    """(sum x^p)^(1/p) over windows of the last `spatial` axes; NaN where a fractional root meets a negative sum."""
+    mean = avg_pool(x**norm_type, spatial, kernel_size, stride, 0, ceil_mode)
+    # The mean of a window that ceil_mode lets reach over the edge is of fewer items, but torch multiplies by all.
+    total = jnp.sign(mean) * jax.nn.relu(jnp.abs(mean)) * math.prod(per_axis(kernel_size, spatial))
+    return total ** (1.0 / norm_type)
+
+
 def adaptive_pool(x: Array, output_size: Any, spatial: int, reduce: Callable[..., Array]) -> Array:
     """Reduce the last `spatial` axes to `output_size` (None keeps an axis).
 
@@ -187,6 +198,26 @@ class _AvgPool(Module):
         return avg_pool(input, self.spatial, *sides, self.count_include_pad, self.divisor_override)
 
 
+class _LPPool(Module):
+    spatial: int
+
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: Any,
+        stride: Any = None,
+        ceil_mode: bool = False,
+        *,
+        config: Any = None,
+        rngs: nnx.Rngs | None = None,
+    ):
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def __call__(self, input: Array) -> Array:
+        """Pool the spatial axes; dtype stays."""
+        return lp_pool(input, self.spatial, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+
+
 class _AdaptivePool(Module):
     spatial: int
 
@@ -238,6 +269,24 @@ class AvgPool2d(_AvgPool):
 
 class AvgPool3d(_AvgPool):
     """Mean over windows of [n, c, d, h, w]."""
+
+    spatial = 3
+
+
+class LPPool1d(_LPPool):
+    """Power mean, times the window's size, over windows of [n, c, l]."""
+
+    spatial = 1
+
+
+class LPPool2d(_LPPool):
+    """Power mean, times the window's size, over windows of [n, c, h, w]."""
+
+    spatial = 2
+
+
+class LPPool3d(_LPPool):
+    """Power mean, times the window's size, over windows of [n, c, d, h, w]."""
 
     spatial = 3
 

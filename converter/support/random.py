@@ -6,6 +6,7 @@ with key_scope(jax.random.key(0)):
 
 import contextlib
 import contextvars
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -80,3 +81,31 @@ def _drop(x: Array, p: float, training: bool, mask_shape: tuple[int, ...]) -> Ar
         return jnp.zeros_like(x)
     keep = jax.random.bernoulli(next_key(), 1 - p, mask_shape)
     return jnp.where(keep, x / jnp.asarray(1 - p, x.dtype), jnp.zeros((), x.dtype))
+
+
+ALPHA = 1.7580993408473766  # what SELU tends to for large negative inputs, with the sign turned
+
+
+def alpha_dropout(x: Array, p: float = 0.5, training: bool = True) -> Array:
+    """Set elements to SELU's lowest value with probability `p`, then scale and shift to keep mean and variance."""
+    return _alpha_drop(x, p, training, jnp.shape(x))
+
+
+def feature_alpha_dropout(x: Array, p: float = 0.5, training: bool = True) -> Array:
+    """`alpha_dropout` of whole channels of x [n, c, ...]. Raises ValueError for fewer than two axes."""
+    if x.ndim < 2:
+        raise ValueError(f"feature_alpha_dropout: the input has {x.ndim} dimensions, expected at least 2")
+    return _alpha_drop(x, p, training, (*x.shape[:2], *(1,) * (x.ndim - 2)))
+
+
+def _alpha_drop(x: Array, p: float, training: bool, mask_shape: tuple[int, ...]) -> Array:
+    if not 0 <= p <= 1:
+        raise ValueError(f"alpha dropout: p is {p!r}, expected a probability between 0 and 1")
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return jnp.zeros_like(x)
+    scale = 1 / math.sqrt((ALPHA**2 * p + 1) * (1 - p))
+    keep = jax.random.bernoulli(next_key(), 1 - p, mask_shape)
+    shift = jnp.asarray(ALPHA * scale * p, x.dtype)
+    return jnp.where(keep, x * jnp.asarray(scale, x.dtype), jnp.asarray(-ALPHA * scale, x.dtype)) + shift

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 
 from maxcode.converter.arguments import is_omitted, literal
 from maxcode.converter.rule import helper, module
-from maxcode.converter.rules.ops.activation import softplus
+from maxcode.converter.rules.ops.activation import hardshrink, softplus, tanhshrink
 from maxcode.converter.support import activations
+from maxcode.converter.support.weighted import PReLU
 
 _NO_DIM = {"dim is not given; torch chooses it from the rank with a warning, so name it": lambda dim: is_omitted(dim)}
 
@@ -239,3 +240,59 @@ class Softshrink:
 @module("torch.nn.Softshrink")
 def softshrink(lambd=0.5):
     return Softshrink(lambd=lambd)
+
+
+@helper
+@dataclass(frozen=True)
+class Hardshrink:
+    """x outside [-lambd, lambd], 0 within."""
+
+    lambd: float = 0.5
+
+    def __call__(self, input):
+        return hardshrink(input, self.lambd)
+
+
+@module("torch.nn.Hardshrink")
+def hardshrink_layer(lambd=0.5):
+    return Hardshrink(lambd=lambd)
+
+
+@module("torch.nn.Tanhshrink")
+def tanhshrink_layer():
+    return tanhshrink
+
+
+@helper
+@dataclass(frozen=True)
+class Softmin:
+    """Softmax of the negative over an axis."""
+
+    dim: int
+
+    def __call__(self, input):
+        return jax.nn.softmax(-input, axis=self.dim)
+
+
+@module("torch.nn.Softmin", limits=_NO_DIM)
+def softmin(dim=None):
+    return Softmin(dim)
+
+
+@helper
+@dataclass(frozen=True)
+class Softmax2d:
+    """Softmax over the channels of [n, c, h, w] or [c, h, w]."""
+
+    def __call__(self, input):
+        return jax.nn.softmax(input, axis=-3)
+
+
+@module("torch.nn.Softmax2d")
+def softmax2d():
+    return Softmax2d()
+
+
+@module("torch.nn.PReLU", weights={"weight": ("weight", "")})
+def prelu_layer(num_parameters=1, init=0.25, device=None, dtype=None):
+    return PReLU(num_parameters, init=init)

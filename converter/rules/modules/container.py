@@ -1,7 +1,7 @@
 """Containers."""
 
 from maxcode.converter.rule import module
-from maxcode.converter.support.container import ModuleDict, ModuleList, ParameterList, Sequential
+from maxcode.converter.support.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 
 
 @module("torch.nn.Sequential")
@@ -27,3 +27,8 @@ def module_dict(modules=None):
 @module("torch.nn.ParameterList")
 def parameter_list(values=None):
     return ParameterList(values)
+
+
+@module("torch.nn.ParameterDict")
+def parameter_dict(parameters=None):
+    return ParameterDict(parameters)

@@ -1,7 +1,14 @@
 """Dropout layers."""
 
 from maxcode.converter.rule import module
-from maxcode.converter.support.layers import Dropout, Dropout1d, Dropout2d, Dropout3d
+from maxcode.converter.support.layers import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 
 
 @module("torch.nn.Dropout")
@@ -22,3 +29,13 @@ def dropout2d(p=0.5, inplace=False):
 @module("torch.nn.Dropout3d")
 def dropout3d(p=0.5, inplace=False):
     return Dropout3d(p)
+
+
+@module("torch.nn.AlphaDropout")
+def alpha_dropout(p=0.5, inplace=False):
+    return AlphaDropout(p)
+
+
+@module("torch.nn.FeatureAlphaDropout")
+def feature_alpha_dropout(p=0.5, inplace=False):
+    return FeatureAlphaDropout(p)

@@ -1,6 +1,9 @@
 """Normalisation layers; batch norm's running statistics are Buffers of the same names."""
 
-from maxcode.converter.rule import module
+from dataclasses import dataclass
+
+from maxcode.converter.rule import helper, module
+from maxcode.converter.rules.ops.normalization import local_response_norm
 from maxcode.converter.support.layers import LayerNorm, RMSNorm
 from maxcode.converter.support.norm import (
     BatchNorm1d,
@@ -86,3 +89,22 @@ def sync_batch_norm(
     return SyncBatchNorm(
         num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats
     )
+
+
+@helper
+@dataclass(frozen=True)
+class LocalResponseNorm:
+    """x over a power of the mean square of neighbouring channels."""
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+    def __call__(self, input):
+        return local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+
+@module("torch.nn.LocalResponseNorm")
+def local_response_norm_layer(size, alpha=1e-4, beta=0.75, k=1.0):
+    return LocalResponseNorm(size, alpha=alpha, beta=beta, k=k)

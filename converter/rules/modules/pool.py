@@ -12,6 +12,9 @@ from maxcode.converter.support.pool import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
@@ -103,3 +106,18 @@ def adaptive_avg_pool3d(output_size):
 @module("torch.nn.AdaptiveMaxPool3d", limits=_INDICES)
 def adaptive_max_pool3d(output_size, return_indices=False):
     return AdaptiveMaxPool3d(output_size)
+
+
+@module("torch.nn.LPPool1d")
+def lp_pool1d(norm_type, kernel_size, stride=None, ceil_mode=False):
+    return LPPool1d(norm_type, kernel_size, stride=stride, ceil_mode=ceil_mode)
+
+
+@module("torch.nn.LPPool2d")
+def lp_pool2d(norm_type, kernel_size, stride=None, ceil_mode=False):
+    return LPPool2d(norm_type, kernel_size, stride=stride, ceil_mode=ceil_mode)
+
+
+@module("torch.nn.LPPool3d")
+def lp_pool3d(norm_type, kernel_size, stride=None, ceil_mode=False):
+    return LPPool3d(norm_type, kernel_size, stride=stride, ceil_mode=ceil_mode)

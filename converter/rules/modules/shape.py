@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from maxcode.converter.rule import helper, module
 from maxcode.converter.rules.ops.attention import pad
-from maxcode.converter.rules.ops.conv import pixel_shuffle, pixel_unshuffle
+from maxcode.converter.rules.ops.conv import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unfold
 from maxcode.converter.rules.ops.shape import flatten, pair, unflatten
 
 
@@ -72,6 +72,61 @@ class PixelUnshuffle:
 @module("torch.nn.PixelUnshuffle")
 def pixel_unshuffle_layer(downscale_factor):
     return PixelUnshuffle(downscale_factor)
+
+
+@helper
+@dataclass(frozen=True)
+class ChannelShuffle:
+    """Interleaves groups of channels of [n, c, ...]."""
+
+    groups: int
+
+    def __call__(self, input):
+        return channel_shuffle(input, self.groups)
+
+
+@module("torch.nn.ChannelShuffle")
+def channel_shuffle_layer(groups):
+    return ChannelShuffle(groups)
+
+
+@helper
+@dataclass(frozen=True)
+class Unfold:
+    """Windows of [n, c, h, w] as columns [n, c * kh * kw, positions]."""
+
+    kernel_size: int | tuple
+    dilation: int | tuple = 1
+    padding: int | tuple = 0
+    stride: int | tuple = 1
+
+    def __call__(self, input):
+        return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+@module("torch.nn.Unfold")
+def unfold_layer(kernel_size, dilation=1, padding=0, stride=1):
+    return Unfold(kernel_size, dilation=dilation, padding=padding, stride=stride)
+
+
+@helper
+@dataclass(frozen=True)
+class Fold:
+    """Columns [n, c * kh * kw, positions] summed into [n, c, h, w]."""
+
+    output_size: int | tuple
+    kernel_size: int | tuple
+    dilation: int | tuple = 1
+    padding: int | tuple = 0
+    stride: int | tuple = 1
+
+    def __call__(self, input):
+        return fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+
+
+@module("torch.nn.Fold")
+def fold_layer(output_size, kernel_size, dilation=1, padding=0, stride=1):
+    return Fold(output_size, kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
 @helper

@@ -4,8 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 
-from maxcode.converter.support.random import dropout, feature_dropout, key_scope, next_key, split_for_layers
+from maxcode.converter.support.random import (
+    alpha_dropout,
+    dropout,
+    feature_alpha_dropout,
+    feature_dropout,
+    key_scope,
+    next_key,
+    split_for_layers,
+)
 
 
 def draw(key):
@@ -73,3 +82,35 @@ def test_gradient_passes_through_kept_elements():
     with key_scope(jax.random.key(0)):
         grad = jax.grad(lambda x: dropout(x, 0.5).sum())(jnp.ones(50))
     assert set(np.unique(grad)) == {0, 2}
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    x = jax.random.normal(jax.random.key(1), (400, 400))
+    with key_scope(jax.random.key(0)):
+        y = alpha_dropout(x, 0.3)
+    assert abs(float(y.mean())) < 0.02
+    assert abs(float(y.var()) - 1) < 0.02
+
+
+def test_alpha_dropout_has_torchs_two_outcomes():
+    """Of all-ones, torch makes two numbers: a dropped and a kept one."""
+    torch.manual_seed(0)
+    expected = torch.nn.functional.alpha_dropout(torch.ones(200), 0.3, training=True).unique()
+    with key_scope(jax.random.key(0)):
+        found = np.unique(alpha_dropout(jnp.ones(200), 0.3))
+        channels = np.asarray(feature_alpha_dropout(jnp.ones((20, 5, 4)), 0.3))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (channels == channels[:, :, :1]).all()
+    assert len(np.unique(channels)) == 2
+
+
+@pytest.mark.parametrize(("p", "training", "expected"), [(0.0, True, 1), (1.0, True, 0), (0.9, False, 1)])
+def test_alpha_dropout_edges_need_no_key(p, training, expected):
+    assert (alpha_dropout(jnp.ones(5), p, training) == expected).all()
+
+
+def test_alpha_dropout_refuses_bad_arguments():
+    with pytest.raises(ValueError, match="p is 1.5"):
+        alpha_dropout(jnp.ones(3), 1.5)
+    with pytest.raises(ValueError, match="1 dimensions"):
+        feature_alpha_dropout(jnp.ones(3), 0.5)

@@ -50,6 +50,21 @@ LAYERS = [
     ("Softplus(beta=2)", (2, 6)),
     ("Softmax(dim=-1)", (2, 6)),
     ("Hardtanh(-0.5, 0.5)", (2, 6)),
+    ("Softmin(dim=1)", (2, 6)),
+    ("Softmax2d()", (2, 4, 3, 3)),
+    ("Tanhshrink()", (2, 6)),
+    ("Hardshrink(0.3)", (2, 6)),
+    ("PReLU()", (2, 6)),
+    ("PReLU(4)", (2, 4, 3)),
+    ("ChannelShuffle(2)", (2, 6, 3)),
+    ("LocalResponseNorm(3, alpha=0.1, k=2.0)", (2, 6, 4, 4)),
+    ("Unfold((2, 3), padding=1, stride=2)", (2, 3, 6, 7)),
+    ("Fold((6, 7), (2, 3), padding=1, stride=2)", (2, 18, 16)),
+    ("LPPool1d(2, 3, stride=2)", (2, 4, 8)),
+    ("LPPool2d(2, (3, 2), ceil_mode=True)", (2, 4, 8, 8)),
+    ("LPPool3d(2, 2)", (2, 4, 4, 4, 4)),
+    ("AlphaDropout(0.3)", (2, 6)),
+    ("FeatureAlphaDropout(0.3)", (2, 6, 3)),
     ("Flatten()", (2, 3, 4)),
     ("Unflatten(1, (2, 3))", (2, 6)),
     ("PixelShuffle(2)", (2, 8, 3, 3)),
@@ -111,6 +126,23 @@ def test_embedding_agrees_with_torch():
     copy_weights("torch.nn.Embedding", source, layer)
     ids = torch.tensor([[0, 4], [1, 2]])
     np.testing.assert_array_equal(layer(jnp.asarray(ids.numpy())), source(ids).detach().numpy())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CosineSimilarity()", "CosineSimilarity(dim=-1)", "PairwiseDistance()", "PairwiseDistance(1.0, keepdim=True)"],
+)
+def test_layer_of_two_inputs_agrees_with_torch(text):
+    pair = [torch.randn(2, 3, 4, dtype=torch.float64) for _ in range(2)]
+    want = eval(f"torch.nn.{text}", {"torch": torch})(*pair)
+    np.testing.assert_allclose(build(text)(*(jnp.asarray(x.numpy()) for x in pair)), want, rtol=1e-12)
+
+
+def test_parameters_by_key():
+    layer = build("ParameterDict()")
+    layer["scale"] = nnx.Param(jnp.ones(3))
+    assert "scale" in layer
+    assert layer["scale"].shape == (3,)
 
 
 def test_parameterless_layers_compare_equal():
