@@ -62,7 +62,7 @@ DROPPED_COMMENTS = ("gradient checkpointing", "gradient_checkpointing")
 # Calls whose effect is none of the model's: logging, checks of the environment, initialisation of random weights.
 DROPPED_CALLS = frozenset({
     "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info",
-    "debug", "_init_weights", "apply", "reset_parameters",
+    "debug", "_init_weights", "apply", "reset_parameters", "flatten_parameters",
     "mark_static_address", "_check", "torch_compilable_check", "check_support_param_buffer_assignment",
     "set_printoptions", "requires_grad_", "manual_seed", "print",
     "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
