@@ -56,7 +56,7 @@ def assert_same_tree(make, module: torch.nn.Module, *args: Tree, atol: float = 1
     """
     module = module.double().train(training)
     module.zero_grad()  # a test may call it again
-    given = _map(lambda t: t.double().requires_grad_() if t.is_floating_point() else t, (args, kwargs))
+    given = _map(lambda t: t.detach().double().clone().requires_grad_() if t.is_floating_point() else t, (args, kwargs))
     with jax.enable_x64(True):
         layer = make(config("float64")).train(training)
         fill(layer, module)
