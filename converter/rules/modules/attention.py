@@ -1,9 +1,21 @@
 """Attention and transformer layers; what they are made of keeps torch's names, so that weights map one to one."""
 
+import ast
+
+from maxcode.converter.arguments import fact, is_omitted, is_string
 from maxcode.converter.rule import module
 from maxcode.converter.support.multihead import MultiheadAttention
 from maxcode.converter.support.transformer import Transformer, TransformerDecoder, TransformerEncoder
 from maxcode.converter.support.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+
+
+def _may_be_a_module(activation):
+    """Whether an activation is perhaps a layer: in torch, copies of a decoder layer then compute relu."""
+    is_function = fact(activation).kind == "callable" or isinstance(activation, ast.Lambda)
+    return not (is_omitted(activation) or is_string(activation) or is_function)
+
+
+_ACTIVATION = {"activation is a layer, which copies of a decoder layer lose; give a function or name": _may_be_a_module}
 
 
 @module("torch.nn.MultiheadAttention")
@@ -28,7 +40,7 @@ def transformer_encoder_layer(
     )  # fmt: skip
 
 
-@module("torch.nn.TransformerDecoderLayer")
+@module("torch.nn.TransformerDecoderLayer", limits=_ACTIVATION)
 def transformer_decoder_layer(
     d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu", layer_norm_eps=1e-5, batch_first=False,
     norm_first=False, bias=True, device=None, dtype=None,
@@ -49,7 +61,7 @@ def transformer_decoder(decoder_layer, num_layers, norm=None):
     return TransformerDecoder(decoder_layer, num_layers, norm=norm)
 
 
-@module("torch.nn.Transformer")
+@module("torch.nn.Transformer", limits=_ACTIVATION)
 def transformer(
     d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, dropout=0.1,
     activation="relu", custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-5, batch_first=False,

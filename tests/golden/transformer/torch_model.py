@@ -29,7 +29,7 @@ class LanguageModel(nn.Module):
     def __init__(self, width, heads, layers):
         super().__init__()
         layer = nn.TransformerEncoderLayer(
-            width, heads, 2 * width, dropout=0.1, activation="gelu", batch_first=True, norm_first=True
+            width, heads, 2 * width, dropout=0.1, activation=nn.GELU(), batch_first=True, norm_first=True
         )
         self.encoder = nn.TransformerEncoder(
             layer, num_layers=layers, norm=nn.LayerNorm(width), enable_nested_tensor=False
@@ -67,7 +67,7 @@ class Net(nn.Module):
             d_model=width, nhead=heads, num_encoder_layers=1, num_decoder_layers=2, dim_feedforward=12,
             activation=F.relu, batch_first=True,
         )
-        decoder_layer = nn.TransformerDecoderLayer(width, heads, 12, activation=nn.SiLU())
+        decoder_layer = nn.TransformerDecoderLayer(width, heads, 12, activation=F.silu)
         self.refine = nn.TransformerDecoder(decoder_layer, 1)
         self.pool = Pooling(width, heads)
         self.head = nn.Linear(width, vocab_size)

@@ -159,7 +159,16 @@ def test_sequential_runs_converted_layers():
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("Softmax()", "dim is not given"), ("Embedding(5, 3, max_norm=1.0)", "max_norm")]
+    ("text", "reason"),
+    [
+        ("Softmax()", "dim is not given"),
+        ("Softmin()", "dim is not given"),
+        ("Embedding(5, 3, max_norm=1.0)", "max_norm"),
+        ("EmbeddingBag(5, 3, scale_grad_by_freq=True)", "scale_grad_by_freq"),
+        ("TransformerDecoderLayer(4, 2, activation=SiLU())", "activation is a layer"),
+        ("Transformer(4, 2, activation=SiLU())", "activation is a layer"),
+        ("LSTM(4, 2, unknown=1)", "unknown"),
+    ],
 )
 def test_limits_are_gaps(text, reason):
     with pytest.raises(NoRule, match=reason):
