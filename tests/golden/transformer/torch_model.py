@@ -76,9 +76,12 @@ class Net(nn.Module):
         x = self.reader(self.positions(self.embed(source)))
         y = self.positions(self.embed(target))
         mask = self.transformer.generate_square_subsequent_mask(y.size(1))
-        y = self.transformer(x, y, tgt_mask=mask)
+        ignored = source == 0
+        y = self.transformer(
+            x, y, tgt_mask=mask, src_key_padding_mask=ignored, memory_key_padding_mask=ignored, tgt_is_causal=True
+        )
         y = self.refine(y.transpose(0, 1), x.transpose(0, 1)).transpose(0, 1)
-        summary, weights = self.pool(x, source == 0)
+        summary, weights = self.pool(x, ignored)
         return {"logits": self.head(y), "summary": summary, "weights": weights}
 
 
