@@ -12,6 +12,7 @@ from maxcode.converter.axes import axes_tuple, axis_of, module_axes, unique
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, kinds, seen
+from maxcode.converter.held import HeldParameters
 from maxcode.converter.layer_values import DROPPED, RUN, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
@@ -44,6 +45,7 @@ class Constructors(ast.NodeTransformer):
         self.context, self.definition, self.function, self.needs = context, definition, function, needs
         self.run_name = context.run_name
         self.extra = needs.of_function(Function(definition, function))
+        self.held = HeldParameters(definition, self._parameter)
         self.leaves: list[str] = []
         self.made = 0
 
@@ -95,6 +97,8 @@ class Constructors(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
         target = node.targets[0]
+        if isinstance(target, ast.Subscript) and isinstance(node.value, ast.Call):
+            node.value = self.held.visit(node.value)
         if isinstance(target, ast.Attribute):
             stored = self._stored(node.value, target.attr) if ast.unparse(target.value) == "self" else None
             if stored is not None:
@@ -249,6 +253,7 @@ class Constructors(ast.NodeTransformer):
         if class_name(self.definition, node) in BUFFER:
             return self._buffer(node.args[0], node, None)
         needed = self.needs.of_call(node, self.definition)  # by what ran, so before anything is rewritten
+        self.held.fill(node)
         self.generic_visit(node)
         if needed:
             node.keywords += self._extra(needed, node)

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from .module import Module
+import jax.numpy as jnp
+from flax import nnx
+
+from .module import Module, compute_dtype
 
 
 class _Container(Module):
@@ -32,8 +35,15 @@ class _Container(Module):
     def __len__(self) -> int:
         return len(self._names)
 
-    def _items(self) -> list[Any]:
+    def _stored(self) -> list[Any]:
         return [vars(self)[name] for name in self._names]
+
+    def _items(self) -> list[Any]:
+        return [self._read(item) for item in self._stored()]
+
+    def _read(self, item: Any) -> Any:
+        """What an item is to a reader; parameters read as arrays."""
+        return item
 
 
 class _Ordered(_Container):
@@ -46,8 +56,7 @@ class _Ordered(_Container):
         return iter(self._items())
 
     def __getitem__(self, index: int | slice) -> Any:
-        items = self._items()
-        return type(self)(items[index]) if isinstance(index, slice) else items[index]
+        return type(self)(self._stored()[index]) if isinstance(index, slice) else self._items()[index]
 
     def __setitem__(self, index: int, item: Any) -> None:
         setattr(self, self._names[index], item)
@@ -65,13 +74,13 @@ class _Ordered(_Container):
 
     def insert(self, index: int, item: Any) -> None:
         """Add an item before position `index`."""
-        items = self._items()
+        items = self._stored()
         items.insert(index, item)
         self._replace(items)
 
     def pop(self, index: int = -1) -> Any:
         """Remove and return an item; the later ones move up."""
-        items = self._items()
+        items = self._stored()
         item = items.pop(index)
         self._replace(items)
         return item
@@ -87,7 +96,20 @@ class ModuleList(_Ordered):
 
 
 class ParameterList(_Ordered):
-    """A list of parameters; items are the variables."""
+    """A list of parameters, which read as arrays in the compute dtype where there is a configuration."""
+
+    def __init__(self, values: Iterable[Any] | None = None, *, config: Any = None, rngs: nnx.Rngs | None = None):
+        self.dtype = None if config is None else compute_dtype(config)
+        super().__init__(values)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        part = super().__getitem__(index)
+        if isinstance(index, slice):
+            part.dtype = self.dtype
+        return part
+
+    def _read(self, item: Any) -> Any:
+        return _as_array(item, self.dtype)
 
 
 class Sequential(_Ordered):
@@ -127,14 +149,14 @@ class _Keyed(_Container):
     def __getitem__(self, key: str) -> Any:
         if key not in self._names:
             raise KeyError(f"{type(self).__name__} has no {key!r}; it has {list(self._names)}")
-        return vars(self)[key]
+        return self._read(vars(self)[key])
 
     def __setitem__(self, key: str, item: Any) -> None:
         self._set(key, item)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return an item, or `default`."""
-        return vars(self)[key] if key in self._names else default
+        return self[key] if key in self._names else default
 
     def keys(self) -> tuple[str, ...]:
         """Return the keys in order."""
@@ -163,4 +185,25 @@ class ModuleDict(_Keyed):
 
 
 class ParameterDict(_Keyed):
-    """A mapping of parameters; items are the variables."""
+    """A mapping of parameters, which read as arrays in the compute dtype where there is a configuration."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
+        *,
+        config: Any = None,
+        rngs: nnx.Rngs | None = None,
+    ):
+        self.dtype = None if config is None else compute_dtype(config)
+        super().__init__(parameters)
+
+    def _read(self, item: Any) -> Any:
+        return _as_array(item, self.dtype)
+
+
+def _as_array(item: Any, dtype: Any) -> Any:
+    """A variable's array, a floating one in `dtype` if given; anything else as it is."""
+    if not isinstance(item, nnx.Variable):
+        return item
+    value = item[...]
+    return value.astype(dtype) if dtype is not None and jnp.issubdtype(value.dtype, jnp.floating) else value

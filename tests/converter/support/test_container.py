@@ -1,10 +1,12 @@
 """Containers keep order, names and paths."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from maxcode.converter.support.container import ModuleDict, ModuleList, ParameterList, Sequential
+from maxcode.converter.support.container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from maxcode.converter.support.layers import Dropout, Identity, Linear, Module, param
 from maxcode.converter.support.leaves import leaf_paths
 
@@ -80,3 +82,20 @@ def test_parameters_in_a_list_and_modes():
     assert net.blocks[0][0].training
     assert list(leaf_paths(net)) == ["scales.0", "scales.1"]
     assert net.scales[0][...].sum() == 3
+
+
+def test_parameters_read_in_the_compute_dtype():
+    config = SimpleNamespace(dtype="bfloat16", weight_dtype="float32")
+    items = ParameterList([param(jnp.ones(3), None, config)], config=config)
+    items.append(param(jnp.zeros(2), None, config))
+    items.insert(0, param(jnp.full(1, 2.0), None, config))
+    for found in (items, round_trip(items)):
+        assert [item.dtype for item in found] == ["bfloat16"] * 3
+        assert (float(found[0][0]), found[-1].shape) == (2, (2,))
+        assert found[1:][0].dtype == jnp.bfloat16
+    assert items.pop(0)[...].dtype == jnp.float32  # the variable itself
+    named = ParameterDict({"a": param(jnp.ones(3), None, config)}, config=config)
+    named["n"] = nnx.Param(jnp.arange(2))
+    assert (named["a"].dtype, named.get("n").dtype) == (jnp.bfloat16, jnp.arange(2).dtype)
+    assert [value.shape for value in named.values()] == [(3,), (2,)]
+    assert set(leaf_paths(named)) == {"a", "n"}
