@@ -90,6 +90,20 @@ def calls(name: str, dtype: torch.dtype = torch.float64) -> Iterator[Call]:
                 yield Call(name, args[1::-1] + args[2:] if name in SWAPPED else args, dict(sample.kwargs))
 
 
+def module_calls(name: str) -> Iterator[tuple[dict[str, Any], tuple[Any, ...]]]:
+    """Yield (constructor options, call arguments) of torch's samples of a layer that plain values configure."""
+    from torch.testing._internal.common_modules import module_db
+
+    info = next(info for info in module_db if info.module_cls.__name__ == name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = info.module_inputs_func(info, "cpu", torch.float64, requires_grad=False, training=False)
+    for sample in found:
+        options = sample.constructor_input.kwargs
+        if not any(torch.is_tensor(value) or callable(value) for value in options.values()):
+            yield options, (*sample.forward_input.args, *sample.forward_input.kwargs.values())
+
+
 class Source:
     """Writes a call's arguments as syntax with facts; tensors become names in `values`."""
 
