@@ -53,6 +53,48 @@ def layer_value(qualified: str) -> LayerValue:
     raise NoRule(f"{canonical} is no value here: it is not made by torch's own arguments")
 
 
+def apply_layer(canonical: str, node: ast.Call, function: ast.FunctionDef) -> Applied:
+    """Convert the construction of a torch layer in `function`, also one that hands on `*args` or `**kwargs`.
+
+    What is handed on goes to the support class, which takes torch's own arguments. Raises NoRule where that is not so,
+    or where a limit of the rule asks about an argument that cannot be seen.
+    """
+    keywords = [k for k in node.keywords if k.arg not in ("device", "dtype") and not _is_placement(k, function)]
+    hands_on = any(k.arg is None for k in keywords)
+    if not hands_on:
+        try:
+            return apply_module(canonical, node.args, {k.arg: k.value for k in keywords})
+        except NoRule:
+            if not any(isinstance(argument, ast.Starred) for argument in node.args):
+                raise
+    value = layer_value(canonical)
+    if value.is_function or any(rule.limits for rule in registry.entries(registry.MODULES, canonical)):
+        raise NoRule("it is made from `*` or `**` arguments, of which a rule has to know more")
+    return Applied(ast.Call(value.applied.expr, node.args, keywords), value.applied.imports, value.applied.helpers)
+
+
+def _is_placement(keyword: ast.keyword, function: ast.FunctionDef) -> bool:
+    """Whether `**name` is a dictionary of nothing but device and dtype (`factory_kwargs`)."""
+    if keyword.arg is not None or not isinstance(keyword.value, ast.Name | ast.Dict):
+        return False
+    values = [keyword.value]
+    if isinstance(keyword.value, ast.Name):
+        assigned = [n for n in ast.walk(function) if isinstance(n, ast.Assign)]
+        values = [n.value for n in assigned if [ast.unparse(t) for t in n.targets] == [keyword.value.id]]
+    return bool(values) and all(_holds_placement(value) for value in values)
+
+
+def _holds_placement(value: ast.expr) -> bool:
+    keys = (
+        [k.value if isinstance(k, ast.Constant) else None for k in value.keys]
+        if isinstance(value, ast.Dict)
+        else [None]
+    )
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "dict" and not value.args:
+        keys = [k.arg for k in value.keywords]
+    return all(key in ("device", "dtype") for key in keys)
+
+
 def _required(rule: Rule) -> list[inspect.Parameter]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [p for p in rule.signature.parameters.values() if p.default is p.empty and p.kind in kinds]

@@ -1,10 +1,14 @@
 """Readers of keyword plumbing: what a call binds and hands on, which keys of `**kwargs` are read, their defaults."""
 
 import ast
+import inspect
 
+from maxcode.converter import registry
 from maxcode.converter.calls import CallGraph, Function
-from maxcode.converter.context import Context
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.layer_values import DROPPED, is_layer_class
 from maxcode.converter.nodes import with_defaults
+from maxcode.converter.passes.needs import class_name, is_super_init, torch_base
 
 
 def calls_in(node: ast.AST) -> list[ast.Call]:
@@ -21,6 +25,23 @@ def bindable(function: Function) -> list[str]:
 def bound_positionally(call: ast.Call, target: Function) -> set[str]:
     """Parameters of a function that a call binds by position."""
     return set(bindable(target)[: len(call.args)])
+
+
+def layer_parameters(call: ast.Call, owner: Definition) -> dict[str, ast.expr]:
+    """Keyword -> default of the torch layer that a call makes, or whose constructor it runs from a class derived of it.
+
+    Without what the call binds by position; empty where it makes no layer.
+    """
+    qualified = torch_base(owner) if is_super_init(call) else class_name(owner, call)
+    if qualified is None or not is_layer_class(qualified):
+        return {}
+    rule = registry.entries(registry.MODULES, qualified)[0]
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    named = [p for p in rule.signature.parameters.values() if p.kind in plain]
+    free = [p for p in named[len(call.args) :] if p.name not in DROPPED]
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        free = [p for p in named if p.name not in DROPPED]
+    return {p.name: ast.Constant(None if p.default is p.empty else p.default) for p in free}
 
 
 def is_forwarding(call: ast.Call, function: Function) -> bool:
@@ -55,6 +76,10 @@ class Defaults:
         for function in functions:
             self._read(function)
         calls = [(f, c, graph.targets(c, f.owner)) for f in functions for c in calls_in(f.node) if is_forwarding(c, f)]
+        for function, call, targets in calls:
+            for name, default in ({} if targets else layer_parameters(call, function.owner)).items():
+                if name not in {k.arg for k in call.keywords}:
+                    self._add(function, name, default)
         changed = True
         while changed:
             before = {k: set(v) for k, v in self.found.items()}

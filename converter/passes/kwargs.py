@@ -17,6 +17,7 @@ from maxcode.converter.passes.keywords import (
     bound_positionally,
     calls_in,
     is_forwarding,
+    layer_parameters,
     read_key,
 )
 
@@ -50,8 +51,10 @@ def _extra_parameters(context: Context, graph: CallGraph, functions: list[Functi
         for function in functions:
             for call, targets in calls[function.key]:
                 forwards = is_forwarding(call, function)
+                explicit = {k.arg for k in call.keywords if k.arg}
+                if forwards and not targets:
+                    changed |= _grow(needed[function.key], set(layer_parameters(call, function.owner)) - explicit)
                 for target in targets:
-                    explicit = {k.arg for k in call.keywords if k.arg}
                     if forwards and function.key in needed:
                         wants = (
                             (set(bindable(target)) | needed.get(target.key, set()))
@@ -167,6 +170,9 @@ class _Rewrite(ast.NodeTransformer):
         keywords = [k for k in node.keywords if not (forwards and k.arg is None and _is_name(k.value, self.name))]
         if targets:
             keywords = self._bound(node, targets, keywords, forwards)
+        elif forwards and (read := layer_parameters(node, self.function.owner)):
+            names = [n for n in self.own if n in read and n not in {k.arg for k in keywords}]
+            keywords += [ast.keyword(n, ast.Name(n, ast.Load())) for n in names]
         elif not callees(node) and forwards and self.own:
             given = {k.arg for k in keywords}
             keywords += [ast.keyword(n, ast.Name(n, ast.Load())) for n in self.own if n not in given]

@@ -13,11 +13,11 @@ from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, kinds, seen
 from maxcode.converter.held import HeldParameters
-from maxcode.converter.layer_values import DROPPED, RUN, is_layer_class, layer_value
+from maxcode.converter.layer_values import DROPPED, RUN, apply_layer, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
-from maxcode.converter.rule import NoRule, apply_module
+from maxcode.converter.rule import NoRule
 from maxcode.converter.ties import tie_weights
 
 _UNFILLED = ("empty", "zeros", "randn", "rand", "Tensor", "FloatTensor")
@@ -326,9 +326,8 @@ class Constructors(ast.NodeTransformer):
         return name(self.run_name)
 
     def _module(self, node: ast.Call, canonical: str) -> ast.expr:
-        keywords = {k.arg: k.value for k in node.keywords if k.arg not in ("device", "dtype", None)}
         try:
-            applied = apply_module(canonical, node.args, keywords)
+            applied = apply_layer(canonical, node, self.function)
         except NoRule as missing:
             self.context.gap("CV103", node, canonical, missing.reason, "add a module rule in converter/rules/modules/")
             return call(
