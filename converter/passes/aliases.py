@@ -54,13 +54,7 @@ class Follow:
     """One function, followed in the order in which it runs."""
 
     def __init__(
-        self,
-        context: Context,
-        graph: CallGraph,
-        function: Function,
-        types: Kinds,
-        summaries: dict,
-        inplace: dict,
+        self, context: Context, graph: CallGraph, function: Function, types: Kinds, summaries: dict, inplace: dict,
         *, report: bool,
     ) -> None:  # fmt: skip
         self.context, self.graph, self.function, self.types = context, graph, function, types
@@ -113,9 +107,8 @@ class Follow:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             self._nested(node)
         else:
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.expr):
-                    self.value(child, state)
+            for child in (c for c in ast.iter_child_nodes(node) if isinstance(c, ast.expr)):
+                self.value(child, state)
 
     def _stored_back(self, node: ast.Assign, state: State) -> None:
         """`x[0] = row` that `views` wrote after a write into `row`: both names now hold what torch's memory would."""
@@ -306,15 +299,9 @@ class Follow:
         return self._torch(node, short, first, positional, named, state, receiver)
 
     def _torch(
-        self,
-        node: ast.Call,
-        short: str,
-        first: Storages,
-        positional: list,
-        named: dict,
-        state: State,
-        receiver: Storages,
-    ) -> Storages:
+        self, node: ast.Call, short: str, first: Storages, positional: list, named: dict,
+        state: State, receiver: Storages,
+    ) -> Storages:  # fmt: skip
         if "out" in named:
             self.write(named["out"], node, None, state)
             return named["out"]
@@ -328,9 +315,7 @@ class Follow:
             return NOTHING.union(receiver, *positional, *named.values())
         return fresh()
 
-    def _own(
-        self, node: ast.Call, targets: list[Function], positional: list, named: dict, state: State
-    ) -> Storages:  # fmt: skip
+    def _own(self, node: ast.Call, targets: list[Function], positional: list, named: dict, state: State) -> Storages:
         """A call of a converted function: what it writes must come back, what it gives back may be an argument."""
         result = NOTHING
         back: frozenset[str] = getattr(node, "taken_back", frozenset())
