@@ -18,6 +18,7 @@ registry.load()
 pytestmark = [
     pytest.mark.filterwarnings("ignore:dropout2d. Received a"),
     pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss"),
+    pytest.mark.filterwarnings("ignore:.nn.functional.upsample"),
     pytest.mark.filterwarnings("ignore:(var|std).*degrees of freedom is <= 0"),
 ]
 # Pooling lists up to 1,440 combinations of its options, each a program of its own to compile.
