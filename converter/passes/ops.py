@@ -245,6 +245,8 @@ class Ops(ast.NodeTransformer):
         info = self._static_name(node.value.func) if isinstance(node.value, ast.Call) else None
         if info in ("torch.finfo", "torch.iinfo") and registry.entries(registry.ATTRIBUTES, f"{info}.{node.attr}"):
             return self._used(apply_attribute(f"{info}.{node.attr}", self.visit(node.value)), node)
+        if registry.entries(registry.ATTRIBUTES, f"torch.dtype.{node.attr}") and self.types.of(node.value) == {"dtype"}:
+            return self._used(apply_attribute(f"torch.dtype.{node.attr}", self.visit(node.value)), node)
         if self._is_tensor_attribute(node):
             node.value = self.visit(node.value)
             try:
@@ -376,6 +378,16 @@ EXAMPLES = (
         def f(x: torch.Tensor, n: int):
             y = jnp.concatenate([x, jax.nn.silu(x)], axis=-1)
             return y.swapaxes(0, 1).astype(float32) * n
+        """,
+    ),
+    Example(
+        """
+        def f(x: torch.Tensor, dtype):  # dtype: dtype
+            return x.dtype.is_floating_point and not dtype.is_complex
+        """,
+        """
+        def f(x: torch.Tensor, dtype):  # dtype: dtype
+            return jnp.issubdtype(x.dtype, jnp.floating) and not jnp.issubdtype(dtype, jnp.complexfloating)
         """,
     ),
     unchanged("def f(table: dict, n: int):\n    return table.get(n)"),

@@ -5,6 +5,7 @@ import warnings
 
 import jax.numpy as jnp
 import pytest
+import torch
 
 from maxcode.converter import helpers, registry
 from maxcode.converter.facts import Fact
@@ -49,6 +50,8 @@ def convert(text: str) -> str:
         ("x.to(y)", "x.astype(y.dtype)"),
         ("x.to(y.device)", "x"),
         ("x.to(device=y.device, dtype=float32)", "x.astype(float32)"),
+        ("x.to(z)", "ops.to_whatever(x, z)"),
+        ("torch.get_default_dtype()", "float32"),
         ("x.type_as(y)", "x.astype(y.dtype)"),
         ("x.contiguous()", "x"),
         ("x.detach()", "lax.stop_gradient(x)"),
@@ -95,7 +98,6 @@ def test_emitted_text(source, emitted):
         ("torch.where(x)", "shape depends on data"),
         ("F.one_hot(x)", "num_classes is not given"),
         ("F.softmax(x)", "dim is not given"),
-        ("x.to(z)", "no rule for this form"),
         ("x.mean(*axes)", "starred argument"),
         ("torch.no_such_function(x)", "no rule for 'torch.no_such_function'"),
     ],
@@ -183,6 +185,36 @@ def test_helpers_bring_what_they_call():
 def test_unknown_helper_raises():
     with pytest.raises(KeyError, match="no helper"):
         helpers.helper_source("no_such_helper")
+
+
+def test_what_an_unknown_argument_of_to_means_is_seen_at_run_time():
+    from maxcode.converter.rules.ops.dtype import to_whatever
+
+    x = jnp.ones(2)
+    for target in (jnp.bfloat16, jnp.dtype("bfloat16"), jnp.ones(3, jnp.bfloat16)):
+        assert to_whatever(x, target).dtype == jnp.bfloat16
+    for target in (None, "cpu"):
+        assert to_whatever(x, target) is x
+    assert to_whatever(x, int).dtype == jnp.result_type(int)
+
+
+def test_padded_sequences_agree_with_torch():
+    from maxcode.converter.rules.ops.joining import pad_sequence
+
+    sequences = [torch.ones(n, 2) * n for n in (2, 4, 1)]
+    for batch_first in (False, True):
+        for side in ("left", "right"):
+            want = torch.nn.utils.rnn.pad_sequence(sequences, batch_first, -1.0, side)
+            found = pad_sequence([jnp.asarray(s.numpy()) for s in sequences], batch_first, -1.0, side)
+            assert (found == want.numpy()).all()
+
+
+def test_attributes_of_dtypes():
+    for name in ("is_floating_point", "is_complex", "is_signed", "itemsize"):
+        applied = apply_attribute(f"torch.dtype.{name}", ast.Name("t"))
+        for dtype in ("bfloat16", "float32", "int8", "uint8", "complex64", "bool"):
+            found = eval(ast.unparse(applied.expr), {"jnp": jnp, "t": jnp.dtype(dtype)})
+            assert found == getattr(getattr(torch, dtype), name), (name, dtype)
 
 
 def test_attributes_and_constants():

@@ -168,3 +168,18 @@ def from_numpy(ndarray):
 @op("torch.Tensor.fill", "torch.fill")
 def fill(input, value):
     return jnp.full_like(input, value)
+
+
+@op("torch.get_default_dtype")
+def get_default_dtype():
+    return float32
+
+
+@op("torch.tril_indices")
+def tril_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+    return jnp.stack(jnp.tril_indices(row, offset, col)).astype(int if dtype is None else dtype)
+
+
+@op("torch.triu_indices")
+def triu_indices(row, col, offset=0, *, dtype=None, device=None, layout=None):
+    return jnp.stack(jnp.triu_indices(row, offset, col)).astype(int if dtype is None else dtype)

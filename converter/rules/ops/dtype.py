@@ -30,6 +30,15 @@ def to_device(input, device=None, dtype=None, non_blocking=False, copy=False, *,
     return input
 
 
+@op("torch.Tensor.to")
+def to_whatever(input, target, non_blocking=False, copy=False, *, memory_format=None):
+    """Cast to an array's dtype or to a dtype; None and the name of a device leave the array as it is."""
+    if target is None or isinstance(target, str):
+        return input
+    is_dtype = isinstance(target, type | jnp.dtype) or not hasattr(target, "shape")
+    return input.astype(target if is_dtype else target.dtype)
+
+
 @op("torch.Tensor.type_as")
 def type_as(input, other):
     return input.astype(other.dtype)
@@ -250,6 +259,26 @@ def nbytes(input):
 )  # fmt: skip
 def never(input):
     return False
+
+
+@attribute("torch.dtype.is_floating_point")
+def dtype_is_floating_point(dtype):
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
+@attribute("torch.dtype.is_complex")
+def dtype_is_complex(dtype):
+    return jnp.issubdtype(dtype, jnp.complexfloating)
+
+
+@attribute("torch.dtype.is_signed")
+def dtype_is_signed(dtype):
+    return jnp.issubdtype(dtype, jnp.number) and not jnp.issubdtype(dtype, jnp.unsignedinteger)
+
+
+@attribute("torch.dtype.itemsize")
+def dtype_itemsize(dtype):
+    return jnp.dtype(dtype).itemsize
 
 
 # A Python float is weakly typed as in torch; finfo's own scalars would widen bfloat16 arrays.

@@ -60,6 +60,11 @@ def take(input, index):
     return jnp.take(input, index)
 
 
+@op("torch.unravel_index")
+def unravel_index(indices, shape):
+    return jnp.unravel_index(indices, shape)
+
+
 @helper
 def window(x, start, size, axis):
     """`size` entries of an axis from `start` on, which may be traced; one beyond the end is moved back to fit then."""

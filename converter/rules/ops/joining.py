@@ -140,3 +140,16 @@ def cartesian_prod(*tensors):
     if len(tensors) == 1:
         return tensors[0]
     return jnp.stack([grid.reshape(-1) for grid in jnp.meshgrid(*tensors, indexing="ij")], axis=-1)
+
+
+@op("torch.nn.utils.rnn.pad_sequence")
+def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right"):
+    """Stack arrays [length, ...] of different lengths, each filled up on one side; the batch is axis 1, or axis 0."""
+    longest = max(sequence.shape[0] for sequence in sequences)
+    padded = []
+    for sequence in sequences:
+        room = longest - sequence.shape[0]
+        edges = (room, 0) if padding_side == "left" else (0, room)
+        others = [(0, 0)] * (sequence.ndim - 1)
+        padded.append(jnp.pad(sequence, [edges, *others], constant_values=padding_value))
+    return jnp.stack(padded, axis=0 if batch_first else 1)
