@@ -20,9 +20,10 @@ import torch
 from maxcode.converter.facts import Fact
 from maxcode.converter.helpers import ops_module
 from maxcode.converter.rule import Applied, apply_op
+from maxcode.converter.rules.ops.normalization import pairwise_distance
 
 # Functions whose samples hold the first two arguments the other way round.
-SWAPPED = ("torch.nn.functional.embedding",)
+SWAPPED = ("torch.nn.functional.embedding", "torch.nn.functional.embedding_bag")
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,13 @@ class Source:
             node = ast.Name(f"plain{len(self.values)}", ast.Load())
             node.fact = Fact("device" if isinstance(value, torch.device) else "unknown")
             self.values[node.id] = None
+            return node
+        if isinstance(value, torch.nn.PairwiseDistance):
+            node = ast.Name(f"function{len(self.values)}", ast.Load())
+            node.fact = Fact("callable")
+            self.values[node.id] = functools.partial(
+                pairwise_distance, p=value.norm, eps=value.eps, keepdim=value.keepdim
+            )
             return node
         raise TypeError(f"no source form for {type(value).__name__}")
 

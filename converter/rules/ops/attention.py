@@ -49,6 +49,16 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
     return random.feature_dropout(input, p, training, 3)
 
 
+@op("torch.nn.functional.alpha_dropout", "torch.alpha_dropout")
+def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    return random.alpha_dropout(input, p, training)
+
+
+@op("torch.nn.functional.feature_alpha_dropout", "torch.feature_alpha_dropout")
+def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+    return random.alpha_dropout(input, p, training, features=True)
+
+
 @helper
 def nearest_entries(input, amounts):
     """Pad with the nearest entry where cropping takes a whole axis away: the end that was cropped last is repeated."""

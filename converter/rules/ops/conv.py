@@ -68,6 +68,13 @@ def conv_transpose(input, weight, bias=None, stride=1, padding=0, output_padding
     return convolve_transposed(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@op("torch.conv_tbc", "torch.nn.functional.conv_tbc", **_TOLERANCE)
+def conv_tbc(input, weight, bias, pad=0):
+    """Convolution over time of [t, n, c] with weights [window, in, out]."""
+    numbers = ("WNC", "WIO", "WNC")
+    return lax.conv_general_dilated(input, weight, (1,), [(pad, pad)], dimension_numbers=numbers) + bias
+
+
 @op("torch.nn.functional.unfold")
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Windows of [n, c, h, w] as columns [n, c * kh * kw, positions]."""
@@ -115,7 +122,10 @@ def pixel_unshuffle(input, downscale_factor):
     return x.transpose(0, 1, 3, 5, 2, 4).reshape(*batch, channels * r**2, height // r, width // r)
 
 
-@op("torch.channel_shuffle", "torch.nn.functional.channel_shuffle")
+@op(
+    "torch.channel_shuffle", "torch.nn.functional.channel_shuffle", "torch.native_channel_shuffle",
+    "torch.nn.functional.native_channel_shuffle",
+)  # fmt: skip
 def channel_shuffle(input, groups):
     """Interleave `groups` groups of channels of [n, c, ...]."""
     grouped = input.reshape(input.shape[0], groups, -1, *input.shape[2:])

@@ -218,3 +218,31 @@ def embedding_padded(
     if padding_idx is not None:
         weight = weight.at[padding_idx].set(lax.stop_gradient(weight[padding_idx]))
     return weight[input]
+
+
+@op("torch.nn.functional.embedding_bag", limits=_EMBEDDING)
+def embedding_bag(
+    input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
+    per_sample_weights=None, include_last_offset=False, padding_idx=None,
+):  # fmt: skip
+    """Sum, mean or maximum of the rows of `weight` in each bag: a row of `input`, or what lies between `offsets`.
+
+    Rows `padding_idx` do not count, and bags without rows give zeros.
+    """
+    flat = input.reshape(-1)
+    if input.ndim == 2:
+        count, bag = input.shape[0], jnp.repeat(jnp.arange(input.shape[0]), input.shape[1])
+    else:
+        count = len(offsets) - bool(include_last_offset)
+        bag = jnp.searchsorted(offsets[:count], jnp.arange(len(flat)), side="right") - 1
+    counts = jnp.ones(flat.shape, bool)
+    if padding_idx is not None:
+        counts = flat != padding_idx % weight.shape[0]
+    rows = weight[flat]
+    rows = rows if per_sample_weights is None else rows * per_sample_weights.reshape(-1, 1)
+    size = jnp.zeros(count, int).at[bag].add(counts.astype(int))[:, None]
+    if mode == "max":
+        largest = jax.ops.segment_max(jnp.where(counts[:, None], rows, -jnp.inf), bag, count)
+        return jnp.where(size > 0, largest, 0)
+    total = jax.ops.segment_sum(jnp.where(counts[:, None], rows, 0), bag, count)
+    return total if mode == "sum" else total / jnp.maximum(size, 1).astype(total.dtype)

@@ -182,3 +182,15 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 def cdist(x1, x2, p=2.0, compute_mode=None):
     """Distances between every row of x1 [..., n, d] and every row of x2 [..., m, d]."""
     return p_norm(x1[..., :, None, :] - x2[..., None, :, :], p, -1, False)
+
+
+@op("torch.nn.functional.pdist", "torch.pdist")
+def pdist(input, p=2.0):
+    """Distances between every two rows of [n, d], as the vector of the pairs (0, 1), (0, 2), ... (n - 2, n - 1)."""
+    first, second = jnp.triu_indices(input.shape[0], 1)
+    return p_norm(input[first] - input[second], p, -1, False)
+
+
+@op("torch.dist", "torch.Tensor.dist")
+def dist(input, other, p=2):
+    return p_norm(input - other, p, None, False)

@@ -86,3 +86,25 @@ def uniform(input, low=0.0, high=1.0):
 @op("torch.Tensor.normal")
 def normal_filled(input, mean=0.0, std=1.0):
     return mean + std * jax.random.normal(random.next_key(), input.shape, input.dtype)
+
+
+@op("torch.nn.functional.gumbel_softmax")
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+    """Softmax of (logits + Gumbel noise) / tau; `hard` gives the nearest one-hot vector, with the gradient of that."""
+    noise = jax.random.gumbel(random.next_key(), logits.shape, logits.dtype)
+    soft = jax.nn.softmax((logits + noise) / tau, axis=dim)
+    if not hard:
+        return soft
+    best = jnp.argmax(soft, axis=dim, keepdims=True)
+    place = jax.lax.broadcasted_iota(best.dtype, soft.shape, dim % soft.ndim)
+    return (place == best).astype(soft.dtype) - jax.lax.stop_gradient(soft) + soft
+
+
+@op("torch.randint_like")
+def randint_like_below(input, high, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+    return jax.random.randint(random.next_key(), input.shape, 0, high).astype(input.dtype if dtype is None else dtype)
+
+
+@op("torch.randint_like")
+def randint_like(input, low, high, *, dtype=None, layout=None, device=None, requires_grad=False, memory_format=None):
+    return jax.random.randint(random.next_key(), input.shape, low, high).astype(input.dtype if dtype is None else dtype)
