@@ -1,10 +1,12 @@
-"""Decompositions and solvers."""
+"""Decompositions and solvers. Signs of vectors are free in them; on a CPU they are LAPACK's, as torch's are."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import is_true
-from maxcode.converter.rule import op
+from maxcode.converter.arguments import is_true, literal
+from maxcode.converter.rule import helper, op
 
 _HERMITIAN = {"hermitian=True reads one triangle only": lambda hermitian: is_true(hermitian)}
 _TOLERANCE = {"rtol": 1e-6, "atol": 1e-7}
@@ -26,7 +28,7 @@ def inverse(A):
     return jnp.linalg.inv(A)
 
 
-@op("torch.linalg.pinv", "torch.pinverse", limits=_HERMITIAN, **_TOLERANCE)
+@op("torch.linalg.pinv", "torch.pinverse", "torch.Tensor.pinverse", limits=_HERMITIAN, **_TOLERANCE)
 def pinv(A, *, rtol=None, hermitian=False):
     return jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)
 
@@ -72,3 +74,165 @@ def eigvalsh(A, UPLO="L"):
 @op("torch.linalg.svdvals", **_TOLERANCE)
 def svdvals(A):
     return jnp.linalg.svdvals(A)
+
+
+@op("torch.cholesky_solve", "torch.Tensor.cholesky_solve", **_TOLERANCE)
+def cholesky_solve(B, L, upper=False):
+    """X with A X = B for the A = L L^T (or L^T L, `upper`) whose Cholesky factor is given."""
+    if upper:
+        return solve_triangular(L, solve_triangular(L.mT.conj(), B, upper=False), upper=True)
+    return solve_triangular(L.mT.conj(), solve_triangular(L, B, upper=False), upper=True)
+
+
+@op("torch.cholesky_inverse", "torch.Tensor.cholesky_inverse", **_TOLERANCE)
+def cholesky_inverse(L, upper=False):
+    """The inverse of the matrix whose Cholesky factor is given; the other triangle is not read."""
+    factor = jnp.triu(L) if upper else jnp.tril(L)
+    return cholesky_solve(jnp.broadcast_to(jnp.eye(L.shape[-1], dtype=L.dtype), L.shape), factor, upper)
+
+
+@op("torch.linalg.eigh", **_TOLERANCE)
+def eigh(A, UPLO="L"):
+    return jnp.linalg.eigh(A, UPLO, symmetrize_input=False)
+
+
+@op(
+    "torch.linalg.qr", **_TOLERANCE,
+    limits={"mode must be a constant, 'reduced' or 'complete'": lambda mode: (
+        mode is not None and literal(mode) not in ("reduced", "complete")
+    )},
+)  # fmt: skip
+def linalg_qr(A, mode="reduced"):
+    return jnp.linalg.qr(A, mode)
+
+
+@op("torch.qr", "torch.Tensor.qr", **_TOLERANCE)
+def qr(input, some=True):
+    return jnp.linalg.qr(input, "reduced" if some else "complete")
+
+
+@op("torch.linalg.svd", **_TOLERANCE)
+def linalg_svd(A, full_matrices=True, *, driver=None):
+    return jnp.linalg.svd(A, full_matrices)
+
+
+@helper
+class SVD(NamedTuple):
+    """What `torch.svd` returns: `V` holds vectors in its columns."""
+
+    U: jax.Array
+    S: jax.Array
+    V: jax.Array
+
+
+@op("torch.svd", "torch.Tensor.svd", **_TOLERANCE, limits={
+    "compute_uv=False is not converted; use torch.linalg.svdvals": lambda compute_uv: literal(compute_uv) is False,
+})  # fmt: skip
+def svd(input, some=True, compute_uv=True):
+    """Singular value decomposition U diag(S) V^H."""
+    left, values, right = jnp.linalg.svd(input, not some)
+    return SVD(left, values, right.mT.conj())
+
+
+@op("torch.matrix_exp", "torch.Tensor.matrix_exp", "torch.linalg.matrix_exp", **_TOLERANCE)
+def matrix_exp(input):
+    """The exponential of square matrices."""
+    return jax.scipy.linalg.expm(input) if input.size else input
+
+
+@op("torch.linalg.matrix_rank")
+def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
+    """The number of singular values above `tol`, or above both atol and rtol times the largest.
+
+    rtol is max(m, n) eps by default, or 0 where a positive atol is given.
+    """
+    values = jnp.abs(jnp.linalg.eigvalsh(A, symmetrize_input=False)) if hermitian else jnp.linalg.svdvals(A)
+    largest = values.max(-1, initial=0)
+    if tol is not None:
+        return (values > jnp.broadcast_to(tol, largest.shape)[..., None]).sum(-1)
+    low = jnp.asarray(0.0 if atol is None else atol, values.dtype)
+    usual = jnp.where(low > 0, 0.0, max(A.shape[-2:]) * jnp.finfo(A.dtype).eps)
+    limit = jnp.maximum(low, (usual if rtol is None else jnp.asarray(rtol)) * largest)
+    return (values > limit[..., None]).sum(-1)
+
+
+@op("torch.linalg.cond", **_TOLERANCE)
+def cond(A, p=None):
+    return jnp.linalg.cond(A, p)
+
+
+@op("torch.linalg.lu", **_TOLERANCE, limits={
+    "pivot=False is not converted": lambda pivot: pivot is not None and literal(pivot) is not True,
+})  # fmt: skip
+def lu(A, *, pivot=True):
+    """P, L and U with A = P L U."""
+    factors, _, order = jax.lax.linalg.lu(A)
+    rows, columns = A.shape[-2:]
+    size = min(rows, columns)
+    lower = jnp.tril(factors[..., :size], -1) + jnp.eye(rows, size, dtype=A.dtype)
+    return jax.nn.one_hot(order, rows, dtype=A.dtype).mT, lower, jnp.triu(factors[..., :size, :])
+
+
+@helper
+class LUFactors(NamedTuple):
+    """What torch's `lu_factor` returns; pivots count from 1."""
+
+    LU: jax.Array
+    pivots: jax.Array
+
+
+@op("torch.linalg.lu_factor", **_TOLERANCE, limits={
+    "pivot=False is not converted": lambda pivot: pivot is not None and literal(pivot) is not True,
+})  # fmt: skip
+def lu_factor(A, *, pivot=True):
+    """L and U in one matrix, and the rows that were swapped."""
+    factors, pivots = jax.scipy.linalg.lu_factor(A)
+    return LUFactors(factors, pivots + 1)
+
+
+@op("torch.linalg.lu_solve", **_TOLERANCE)
+def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
+    """X with A X = B (X A = B unless `left`), for A or its adjoint, from A's `lu_factor`."""
+    batch = jnp.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
+    factors = jnp.broadcast_to(LU, (*batch, *LU.shape[-2:]))
+    swaps = jnp.broadcast_to(pivots, (*batch, pivots.shape[-1])) - 1
+    right = jnp.broadcast_to(B, (*batch, *B.shape[-2:]))
+    if left:
+        return jax.scipy.linalg.lu_solve((factors, swaps), right, 2 if adjoint else 0)
+    # X A = B is A^H X^H = B^H.
+    return jax.scipy.linalg.lu_solve((factors, swaps), right.mT.conj(), 0 if adjoint else 2).mT.conj()
+
+
+@op("torch.lu_solve", "torch.Tensor.lu_solve", **_TOLERANCE)
+def lu_solve_of(b, LU_data, LU_pivots):
+    return lu_solve(LU_data, LU_pivots, b)
+
+
+@op("torch.linalg.householder_product", "torch.orgqr", "torch.Tensor.orgqr", **_TOLERANCE)
+def householder_product(input, tau):
+    return jax.lax.linalg.householder_product(input, tau)
+
+
+@op("torch.linalg.tensorinv", **_TOLERANCE)
+def tensorinv(A, ind=2):
+    return jnp.linalg.tensorinv(A, ind)
+
+
+@op("torch.linalg.tensorsolve", **_TOLERANCE)
+def tensorsolve(A, B, dims=None):
+    """X with tensordot(A, X, X.ndim) = B; A's axes `dims` are moved to its end first."""
+    moved = A if dims is None else jnp.moveaxis(A, dims, range(-len(dims), 0))
+    solution = jnp.linalg.solve(moved.reshape(B.size, -1), B.reshape(-1))
+    return solution.reshape(moved.shape[B.ndim :])
+
+
+@op("torch.linalg.vander")
+def vander(x, N=None):
+    """Powers 0 … N - 1 of each entry, along a new last axis."""
+    x = jnp.atleast_1d(x)
+    return x[..., None] ** jnp.arange(x.shape[-1] if N is None else N)
+
+
+@op("torch.linalg.vecdot", **_TOLERANCE)
+def vecdot(x, y, dim=-1):
+    return (x.conj() * y).sum(dim)
