@@ -139,6 +139,32 @@ def index_add(input, dim, index, source, *, alpha=1):
     return input.at[(*where, index)].add(alpha * source)
 
 
+@op("torch.index_reduce", "torch.Tensor.index_reduce")
+def index_reduce(input, dim, index, source, reduce, *, include_self=True):
+    """`input` with the slices of `source` reduced into it at the positions `index` of an axis."""
+    if input.ndim == 0:
+        vectors = [x.reshape(-1) for x in (input, index, source)]
+        return index_reduce(vectors[0], 0, vectors[1], vectors[2], reduce, include_self=include_self).reshape(())
+    where = index.reshape([-1 if axis == dim % input.ndim else 1 for axis in range(input.ndim)])
+    return scatter_reduce(input, dim, jnp.broadcast_to(where, source.shape), source, reduce, include_self=include_self)
+
+
+@op("torch.put", "torch.Tensor.put")
+def put(input, index, source, accumulate=False):
+    """`input` with the entries of `source` at flat positions; with `accumulate` they are added."""
+    flat, places, values = input.reshape(-1), index.reshape(-1), source.reshape(-1)
+    changed = flat.at[places].add(values) if accumulate else flat.at[places].set(values)
+    return changed.reshape(input.shape)
+
+
+@op("torch.nonzero_static", "torch.Tensor.nonzero_static")
+def nonzero_static(input, *, size, fill_value=-1):
+    """Positions [size, axes] of the first entries that are not 0, filled up with `fill_value`."""
+    if input.ndim == 0:
+        return jnp.zeros((size, 0), int)
+    return jnp.stack(jnp.nonzero(input, size=size, fill_value=fill_value), -1)
+
+
 @op("torch.index_copy", "torch.Tensor.index_copy", limits=_ZERO_D)
 def index_copy(input, dim, index, source):
     """`input` with the slices of `source` at the positions `index` of an axis."""

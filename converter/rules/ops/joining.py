@@ -89,6 +89,9 @@ def block_diag(*tensors):
     "torch.functional.split",
     "torch.split_with_sizes",
     "torch.Tensor.split_with_sizes",
+    "torch.split_with_sizes_copy",
+    "torch.unsafe_split",
+    "torch.Tensor.unsafe_split",
 )
 def split(tensor, split_size_or_sections, dim=0):
     """Parts of the given size (the last may be smaller), or of the given sizes, along an axis."""
@@ -102,12 +105,12 @@ def split(tensor, split_size_or_sections, dim=0):
     return tuple(jnp.split(tensor, bounds, axis=dim))
 
 
-@op("torch.chunk", "torch.Tensor.chunk", when=_divides)
+@op("torch.chunk", "torch.Tensor.chunk", "torch.unsafe_chunk", "torch.Tensor.unsafe_chunk", when=_divides)
 def chunk_evenly(input, chunks, dim=0):
     return jnp.split(input, chunks, axis=dim)
 
 
-@op("torch.chunk", "torch.Tensor.chunk")
+@op("torch.chunk", "torch.Tensor.chunk", "torch.unsafe_chunk", "torch.Tensor.unsafe_chunk")
 def chunk(input, chunks, dim=0):
     """At most `chunks` parts of equal size, the last one smaller."""
     size = -(-input.shape[dim] // chunks)
@@ -119,7 +122,22 @@ def tensor_split(input, indices_or_sections, dim=0):
     return jnp.array_split(input, indices_or_sections, axis=dim)
 
 
-@op("torch.unbind", "torch.Tensor.unbind")
+@op("torch.hsplit", "torch.Tensor.hsplit")
+def hsplit(input, indices_or_sections):
+    return jnp.hsplit(input, indices_or_sections)
+
+
+@op("torch.vsplit", "torch.Tensor.vsplit")
+def vsplit(input, indices_or_sections):
+    return jnp.vsplit(input, indices_or_sections)
+
+
+@op("torch.dsplit", "torch.Tensor.dsplit")
+def dsplit(input, indices_or_sections):
+    return jnp.dsplit(input, indices_or_sections)
+
+
+@op("torch.unbind", "torch.Tensor.unbind", "torch.unbind_copy")
 def unbind(input, dim=0):
     return jnp.unstack(input, axis=dim)
 
@@ -153,3 +171,11 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
         others = [(0, 0)] * (sequence.ndim - 1)
         padded.append(jnp.pad(sequence, [edges, *others], constant_values=padding_value))
     return jnp.stack(padded, axis=0 if batch_first else 1)
+
+
+@op("torch.combinations")
+def combinations(input, r=2, with_replacement=False):
+    """Rows of all choices of r entries of a vector, in the order of their positions."""
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    chosen = list(choose(range(input.shape[0]), r))
+    return input[jnp.asarray(chosen, int).reshape(len(chosen), r)] if r else jnp.zeros(0, input.dtype)

@@ -48,14 +48,14 @@ def view_as(input, other):
 
 
 @op(
-    "torch.transpose", "torch.Tensor.transpose", "torch.swapaxes", "torch.Tensor.swapaxes",
+    "torch.transpose", "torch.Tensor.transpose", "torch.transpose_copy", "torch.swapaxes", "torch.Tensor.swapaxes",
     "torch.swapdims", "torch.Tensor.swapdims", limits={"a 0-d array has no axes": _is_zero_d},
 )  # fmt: skip
 def transpose(input, dim0, dim1):
     return input.swapaxes(dim0, dim1)
 
 
-@op("torch.t", "torch.Tensor.t")
+@op("torch.t", "torch.Tensor.t", "torch.t_copy")
 def transpose_matrix(input):
     return input.T
 
@@ -70,7 +70,7 @@ def permute(input, *dims):
     return input.transpose(*dims)
 
 
-@op("torch.permute")
+@op("torch.permute", "torch.permute_copy")
 def permute_axes(input, dims):
     return input.transpose(dims)
 
@@ -80,12 +80,12 @@ def movedim(input, source, destination):
     return jnp.moveaxis(input, source, destination)
 
 
-@op("torch.unsqueeze", "torch.Tensor.unsqueeze")
+@op("torch.unsqueeze", "torch.Tensor.unsqueeze", "torch.unsqueeze_copy")
 def unsqueeze(input, dim):
     return jnp.expand_dims(input, dim)
 
 
-@op("torch.squeeze", "torch.Tensor.squeeze")
+@op("torch.squeeze", "torch.Tensor.squeeze", "torch.squeeze_copy")
 def squeeze(input):
     return input.squeeze()
 
@@ -95,7 +95,7 @@ def squeeze_unit(input, dim):
     return input.squeeze(dim)
 
 
-@op("torch.squeeze", "torch.Tensor.squeeze")
+@op("torch.squeeze", "torch.Tensor.squeeze", "torch.squeeze_copy")
 def squeeze_axes(input, dim):
     """Drop the given axes where their size is 1; others stay."""
     axes = dim if isinstance(dim, tuple | list) else (dim,)
@@ -213,7 +213,7 @@ def rot90(input, k=1, dims=(0, 1)):
     return jnp.rot90(input, k, dims)
 
 
-@op("torch.Tensor.unfold", limits={"a 0-d array has no axes": lambda input: _is_zero_d(input)})
+@op("torch.Tensor.unfold", "torch.unfold_copy", limits={"a 0-d array has no axes": lambda input: _is_zero_d(input)})
 def unfold_axis(input, dimension, size, step):
     """Windows of `size` every `step` along an axis, as a new last axis."""
     starts = jnp.arange(0, input.shape[dimension] - size + 1, step)
@@ -221,7 +221,7 @@ def unfold_axis(input, dimension, size, step):
     return jnp.moveaxis(windows, dimension % input.ndim + 1, -1)
 
 
-@op("torch.diagonal", "torch.Tensor.diagonal")
+@op("torch.diagonal", "torch.Tensor.diagonal", "torch.diagonal_copy")
 def diagonal(input, offset=0, dim1=0, dim2=1):
     return jnp.diagonal(input, offset, dim1, dim2)
 
@@ -275,7 +275,7 @@ def atleast_2d(*tensors):
     return jnp.atleast_2d(*tensors)
 
 
-@op("torch.narrow", "torch.Tensor.narrow")
+@op("torch.narrow", "torch.Tensor.narrow", "torch.narrow_copy", "torch.Tensor.narrow_copy")
 def narrow(input, dim, start, length):
     return lax.dynamic_slice_in_dim(input, start, length, axis=dim)
 
@@ -283,6 +283,39 @@ def narrow(input, dim, start, length):
 @op("torch.select", "torch.Tensor.select")
 def select(input, dim, index):
     return jnp.take(input, index, axis=dim)
+
+
+@op("torch.atleast_3d", when=lambda tensors: is_sequence(tensors))
+def atleast_3d_of(tensors):
+    return jnp.atleast_3d(*tensors)
+
+
+@op("torch.atleast_3d")
+def atleast_3d(*tensors):
+    return jnp.atleast_3d(*tensors)
+
+
+@op("torch.diagflat", "torch.Tensor.diagflat")
+def diagflat(input, offset=0):
+    return jnp.diagflat(input, offset)
+
+
+@op("torch.diagonal_scatter", "torch.Tensor.diagonal_scatter")
+def diagonal_scatter(input, src, offset=0, dim1=0, dim2=1):
+    """`input` with `src` as a diagonal of the axes `dim1` and `dim2`."""
+    moved = jnp.moveaxis(input, (dim1, dim2), (-2, -1))
+    rows = jnp.arange(src.shape[-1]) + max(-offset, 0)
+    columns = jnp.arange(src.shape[-1]) + max(offset, 0)
+    return jnp.moveaxis(moved.at[..., rows, columns].set(src), (-2, -1), (dim1, dim2))
+
+
+@op("torch.Tensor.sum_to_size")
+def sum_to_size(input, *size):
+    """The sum over axes that a broadcast from `size` would have added or repeated."""
+    sizes = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
+    input = input.sum(tuple(range(input.ndim - len(sizes))))
+    axes = tuple(axis for axis, (old, new) in enumerate(zip(input.shape, sizes, strict=True)) if new == 1 != old)
+    return input.sum(axes, keepdims=True) if axes else input
 
 
 @helper

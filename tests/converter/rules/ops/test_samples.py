@@ -167,6 +167,7 @@ GRADIENT_MISSES = {
     "torch.linalg.householder_product": "JAX has no gradient of it",
     "torch.orgqr": "JAX has no gradient of it",
     "torch.nextafter": "JAX has no gradient of it",
+    "torch.index_reduce": "JAX has no gradient of a product scattered to repeated indices",
     "torch.linalg.eigvalsh": "of an input that is not symmetric, torch's gradient covers the triangle it does not read",
     "torch.linalg.norm": "numpy's vector norm of a negative order has a NaN gradient where an entry is 0, torch's is 0",
 }
