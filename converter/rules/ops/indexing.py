@@ -160,8 +160,8 @@ def put(input, index, source, accumulate=False):
 @op("torch.nonzero_static", "torch.Tensor.nonzero_static")
 def nonzero_static(input, *, size, fill_value=-1):
     """Positions [size, axes] of the first entries that are not 0, filled up with `fill_value`."""
-    if input.ndim == 0:
-        return jnp.zeros((size, 0), int)
+    if input.ndim == 0 or input.size == 0:
+        return jnp.full((size, input.ndim), fill_value, int)
     return jnp.stack(jnp.nonzero(input, size=size, fill_value=fill_value), -1)
 
 

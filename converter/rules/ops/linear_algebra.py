@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from maxcode.converter.arguments import is_true, literal
 from maxcode.converter.rule import helper, op
 
-_HERMITIAN = {"hermitian=True reads one triangle only": lambda hermitian: is_true(hermitian)}
 _TOLERANCE = {"rtol": 1e-6, "atol": 1e-7}
 
 
@@ -28,9 +28,32 @@ def inverse(A):
     return jnp.linalg.inv(A)
 
 
-@op("torch.linalg.pinv", "torch.pinverse", "torch.Tensor.pinverse", limits=_HERMITIAN, **_TOLERANCE)
-def pinv(A, *, rtol=None, hermitian=False):
-    return jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)
+@helper
+def smallest_counted(A, largest, atol, rtol):
+    """Singular values up to this count as 0: atol, or rtol times the largest if that is more.
+
+    rtol is max(m, n) eps by default, or 0 where a positive atol is given.
+    """
+    low = jnp.asarray(0.0 if atol is None else atol, largest.dtype)
+    usual = jnp.where(low > 0, 0.0, max(A.shape[-2:]) * jnp.finfo(A.dtype).eps)
+    return jnp.maximum(low, (usual if rtol is None else jnp.asarray(rtol)) * largest)
+
+
+@op("torch.linalg.pinv", **_TOLERANCE)
+def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
+    """The pseudo-inverse; `hermitian` reads the lower triangle only."""
+    if hermitian:
+        A = jnp.tril(A) + jnp.tril(A, -1).mT.conj()
+    if A.size == 0:
+        return A.mT
+    largest = jnp.linalg.svdvals(lax.stop_gradient(A)).max(-1)
+    least = smallest_counted(A, largest, atol, rcond if rtol is None else rtol)
+    return jnp.linalg.pinv(A, rtol=jnp.where(largest > 0, least / largest, 0))
+
+
+@op("torch.pinverse", "torch.Tensor.pinverse", **_TOLERANCE)
+def pinverse(input, rcond=1e-15):
+    return pinv(input, rcond)
 
 
 @op("torch.linalg.det", "torch.det", "torch.Tensor.det", **_TOLERANCE)
@@ -142,17 +165,12 @@ def matrix_exp(input):
 
 @op("torch.linalg.matrix_rank")
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
-    """The number of singular values above `tol`, or above both atol and rtol times the largest.
-
-    rtol is max(m, n) eps by default, or 0 where a positive atol is given.
-    """
+    """The number of singular values above `tol`, or above both atol and rtol times the largest."""
     values = jnp.abs(jnp.linalg.eigvalsh(A, symmetrize_input=False)) if hermitian else jnp.linalg.svdvals(A)
     largest = values.max(-1, initial=0)
     if tol is not None:
         return (values > jnp.broadcast_to(tol, largest.shape)[..., None]).sum(-1)
-    low = jnp.asarray(0.0 if atol is None else atol, values.dtype)
-    usual = jnp.where(low > 0, 0.0, max(A.shape[-2:]) * jnp.finfo(A.dtype).eps)
-    limit = jnp.maximum(low, (usual if rtol is None else jnp.asarray(rtol)) * largest)
+    limit = smallest_counted(A, largest, atol, rtol)
     return (values > limit[..., None]).sum(-1)
 
 
@@ -166,7 +184,7 @@ def cond(A, p=None):
 })  # fmt: skip
 def lu(A, *, pivot=True):
     """P, L and U with A = P L U."""
-    factors, _, order = jax.lax.linalg.lu(A)
+    factors, _, order = lax.linalg.lu(A)
     rows, columns = A.shape[-2:]
     size = min(rows, columns)
     lower = jnp.tril(factors[..., :size], -1) + jnp.eye(rows, size, dtype=A.dtype)
@@ -210,7 +228,7 @@ def lu_solve_of(b, LU_data, LU_pivots):
 
 @op("torch.linalg.householder_product", "torch.orgqr", "torch.Tensor.orgqr", **_TOLERANCE)
 def householder_product(input, tau):
-    return jax.lax.linalg.householder_product(input, tau)
+    return lax.linalg.householder_product(input, tau)
 
 
 @op("torch.linalg.tensorinv", **_TOLERANCE)

@@ -161,6 +161,7 @@ GRADIENT_MISSES = {
     "torch.scatter_reduce": "JAX has no gradient of a product scattered to repeated indices",
     "torch.cholesky_solve": _TRIANGLE,
     "torch.cholesky_inverse": _TRIANGLE,
+    "torch.linalg.pinv": _TRIANGLE,
     "torch.linalg.eigh": "signs of vectors are free, and a sum of them is not",
     "torch.linalg.svd": "JAX has no gradient of full matrices",
     "torch.svd": "JAX has no gradient of full matrices",
