@@ -51,8 +51,9 @@ def interpolate(
     spatial = input.ndim - 2
     if (size is None) == (scale_factor is None):
         raise ValueError("interpolate: give one of size and scale_factor")
-    factors = [None] * spatial if scale_factor is None else _per_axis(scale_factor, spatial)
+    factors: list[Any] = [None] * spatial
     if size is None:
+        factors = _per_axis(scale_factor, spatial)
         sizes = [int(n * factor) for n, factor in zip(input.shape[2:], factors, strict=True)]
     else:
         sizes = _per_axis(size, spatial)

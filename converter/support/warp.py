@@ -43,7 +43,7 @@ def grid_sample(
     flat = input.astype(wide).reshape(*input.shape[:2], -1)
     total = jnp.zeros((*input.shape[:2], *grid.shape[1:-1]), wide)
     for corner in itertools.product(*neighbours):
-        places, weights = zip(*corner, strict=True)
+        places, weights = [place for place, _ in corner], [weight for _, weight in corner]
         if mode == "bicubic":
             places = [_pad(p, size, padding_mode, align_corners) for p, size in zip(places, sizes, strict=True)]
         value = _read(flat, places, sizes)
