@@ -185,7 +185,7 @@ def digamma(input):
     return jax.scipy.special.digamma(input)
 
 
-@op("torch.i0", "torch.Tensor.i0", "torch.special.i0")
+@op("torch.i0", "torch.Tensor.i0", "torch.special.i0", "torch.special.modified_bessel_i0")
 def i0(input):
     return jax.scipy.special.i0(input)
 
@@ -346,8 +346,3 @@ def logit_clamped(input, eps):
 @op("torch.nan_to_num", "torch.Tensor.nan_to_num")
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     return jnp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf)
-
-
-@op("torch.polygamma", "torch.special.polygamma")
-def polygamma(n, input):
-    return jax.scipy.special.polygamma(n, input)

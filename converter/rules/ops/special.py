@@ -1,9 +1,11 @@
 """Special functions and the anatomy of floating-point numbers."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from maxcode.converter.rule import helper, op
 
@@ -18,7 +20,7 @@ def i0e(input):
     return jax.scipy.special.i0e(input)
 
 
-@op("torch.special.i1")
+@op("torch.special.i1", "torch.special.modified_bessel_i1")
 def i1(input):
     return jax.scipy.special.i1(input)
 
@@ -48,11 +50,6 @@ def xlog1py(input, other):
     return jax.scipy.special.xlog1py(input, other)
 
 
-@op("torch.special.zeta")
-def zeta(input, other):
-    return jax.scipy.special.zeta(input, other)
-
-
 @op("torch.igamma", "torch.Tensor.igamma", "torch.special.gammainc")
 def igamma(input, other):
     return jax.scipy.special.gammainc(input, other)
@@ -66,6 +63,36 @@ def igammac(input, other):
 @op("torch.mvlgamma", "torch.Tensor.mvlgamma", "torch.special.multigammaln")
 def mvlgamma(input, p):
     return jax.scipy.special.multigammaln(input, p)
+
+
+@op("torch.special.spherical_bessel_j0")
+def spherical_bessel_j0(input):
+    return jnp.sinc(input / jnp.pi)
+
+
+@op("torch.polygamma", "torch.special.polygamma")
+def polygamma(n, input):
+    """The n-th derivative of digamma.
+
+    jax.scipy's is right for positive arguments only. Others follow by differentiating digamma's reflection n times:
+    (-1)^n psi_n(1 - x) - psi_n(x) = pi d^n/dx^n cot(pi x), where a derivative of cot is a polynomial in cot.
+    """
+    if n == 0:
+        return jax.scipy.special.digamma(input)
+    negative = input < 0
+    right = jax.scipy.special.polygamma(n, jnp.where(negative, 1 - input, input))
+    cot = np.poly1d([1, 0])
+    for _ in range(n):
+        cot = -np.poly1d([1, 0, 1]) * cot.deriv()
+    fraction = jnp.where(negative, input - jnp.round(input), 0.25)
+    derivative = jnp.polyval(jnp.asarray(cot.coeffs, right.dtype), 1 / jnp.tan(math.pi * fraction))
+    reflected = (-1) ** n * right - math.pi ** (n + 1) * derivative
+    return jnp.where(negative, reflected, right)
+
+
+@op("torch.Tensor.polygamma")
+def polygamma_of(input, n):
+    return polygamma(n, input)
 
 
 @op("torch.nextafter", "torch.Tensor.nextafter")
