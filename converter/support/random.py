@@ -72,25 +72,6 @@ def feature_dropout(x: Array, p: float = 0.5, training: bool = True, spatial: in
     return _drop(x, p, training, (*shape[: len(shape) - spatial], *(1,) * spatial))
 
 
-def alpha_dropout(x: Array, p: float = 0.5, training: bool = True, *, features: bool = False) -> Array:
-    """Set elements (with `features` whole channels of x [n, c, ...]) to SELU's lower limit with probability `p`.
-
-    An affine map then restores mean 0 and variance 1 (Klambauer et al. 2017, section "New dropout technique"). Raises
-    ValueError when `p` is outside [0, 1].
-    """
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout: p is {p!r}, expected a probability between 0 and 1")
-    if not training or p == 0:
-        return x
-    if p == 1:
-        return jnp.zeros_like(x)
-    lowest = -1.7580993408473766  # -scale * alpha of SELU
-    scale = ((lowest**2 * p + 1) * (1 - p)) ** -0.5
-    shape = (*jnp.shape(x)[:2], *(1,) * (jnp.ndim(x) - 2)) if features else jnp.shape(x)
-    keep = jax.random.bernoulli(next_key(), 1 - p, shape)
-    return (jnp.where(keep, x, lowest) * scale - lowest * scale * p).astype(x.dtype)
-
-
 def _drop(x: Array, p: float, training: bool, mask_shape: tuple[int, ...]) -> Array:
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: p is {p!r}, expected a probability between 0 and 1")
@@ -106,13 +87,16 @@ ALPHA = 1.7580993408473766  # what SELU tends to for large negative inputs, with
 
 
 def alpha_dropout(x: Array, p: float = 0.5, training: bool = True) -> Array:
-    """Set elements to SELU's lowest value with probability `p`, then scale and shift to keep mean and variance."""
+    """Set elements to SELU's lowest value with probability `p`, then scale and shift to keep mean 0 and variance 1.
+
+    Klambauer et al. 2017, section "New dropout technique". Raises ValueError when `p` is outside [0, 1].
+    """
     return _alpha_drop(x, p, training, jnp.shape(x))
 
 
 def feature_alpha_dropout(x: Array, p: float = 0.5, training: bool = True) -> Array:
-    """`alpha_dropout` of whole channels of x [n, c, ...]. Raises ValueError for fewer than two axes."""
-    if x.ndim < 2:
+    """`alpha_dropout` of whole channels of x [n, c, ...]. Dropping of fewer than two axes raises ValueError."""
+    if training and 0 < p < 1 and x.ndim < 2:
         raise ValueError(f"feature_alpha_dropout: the input has {x.ndim} dimensions, expected at least 2")
     return _alpha_drop(x, p, training, (*x.shape[:2], *(1,) * (x.ndim - 2)))
 

@@ -56,7 +56,7 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
 
 @op("torch.nn.functional.feature_alpha_dropout", "torch.feature_alpha_dropout")
 def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
-    return random.alpha_dropout(input, p, training, features=True)
+    return random.feature_alpha_dropout(input, p, training)
 
 
 @helper

@@ -102,11 +102,13 @@ def test_alpha_dropout_has_torchs_two_outcomes():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert (channels == channels[:, :, :1]).all()
     assert len(np.unique(channels)) == 2
+    assert 0.1 < (channels == channels.min()).mean() < 0.5
 
 
 @pytest.mark.parametrize(("p", "training", "expected"), [(0.0, True, 1), (1.0, True, 0), (0.9, False, 1)])
 def test_alpha_dropout_edges_need_no_key(p, training, expected):
     assert (alpha_dropout(jnp.ones(5), p, training) == expected).all()
+    assert (feature_alpha_dropout(jnp.ones(5), p, training) == expected).all()
 
 
 def test_alpha_dropout_refuses_bad_arguments():

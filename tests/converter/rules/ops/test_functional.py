@@ -122,20 +122,6 @@ def test_gumbel_softmax_draws_by_the_probabilities():
     np.testing.assert_allclose(soft.sum(0), 1)
 
 
-def test_alpha_dropout_keeps_mean_and_variance():
-    x = jnp.asarray(numbers(200, 500))
-    with random.key_scope(jax.random.key(0)):
-        dropped = random.alpha_dropout(x, 0.2)
-        whole = random.alpha_dropout(x.reshape(200, 50, 10), 0.5, features=True)
-    assert abs(dropped.mean()) < 0.02
-    assert abs(dropped.var() - 1) < 0.02
-    lowest = {round(float(v), 9) for v in whole.reshape(-1, 10)[:, 0]}
-    constant = (whole == whole[..., :1]).all(-1)
-    assert 0.4 < constant.mean() < 0.6
-    assert len(lowest) > 1
-    assert random.alpha_dropout(x, 0.2, False) is x
-
-
 def test_interleaved_options_of_embedding_bags():
     from maxcode.converter.rules.ops.indexing import embedding_bag
 
