@@ -16,6 +16,11 @@ from .losses import reduce_loss
 Distance = Callable[[Array, Array], Array]
 
 
+def _at_least(x: Array, low: float) -> Array:
+    """The larger of both, with the whole gradient where they are equal, as torch's clamp has it."""
+    return jnp.where(x >= low, x, low)
+
+
 def poisson_nll_loss(
     input: Float[Array, "..."],
     target: Float[Array, "..."],
@@ -47,7 +52,7 @@ def gaussian_nll_loss(
 
     The gradient passes where the variance is cut off, as in PyTorch. Raises ValueError for a shape that fits neither.
     """
-    var = jnp.broadcast_to(jnp.asarray(var, input.dtype), input.shape) if isinstance(var, float) else var
+    var = jnp.broadcast_to(jnp.asarray(var, input.dtype), input.shape) if isinstance(var, int | float) else var
     if var.shape == input.shape[:-1] and var.shape != input.shape:
         var = var[..., None]
     pairs = list(zip(input.shape, var.shape, strict=False))
@@ -59,15 +64,15 @@ def gaussian_nll_loss(
 
 
 def hinge_embedding_loss(input, target, *, margin: float = 1.0, reduction: str = "mean"):
-    """The distance where the target is 1, what it lacks of the margin where it is -1."""
+    """The distance where the target is 1, what it lacks of the margin where it is -1, their sum for others."""
     near = jnp.where(target != -1, input, 0)
-    far = jnp.where(target != 1, jax.nn.relu(margin - input), 0)
+    far = jnp.where(target != 1, _at_least(margin - input, 0), 0)
     return reduce_loss(near + far, reduction)
 
 
 def margin_ranking_loss(input1, input2, target, *, margin: float = 0.0, reduction: str = "mean"):
     """What the first input lacks of being a margin above the second (target 1) or below it (-1)."""
-    return reduce_loss(jax.nn.relu(margin - target * (input1 - input2)), reduction)
+    return reduce_loss(_at_least(margin - target * (input1 - input2), 0), reduction)
 
 
 def soft_margin_loss(input, target, *, reduction: str = "mean"):
@@ -86,7 +91,7 @@ def cosine_embedding_loss(
     """1 - cos where the target ([n], or of no axes for vectors) is 1, cos above the margin where it is -1."""
     squares = (jnp.square(input1).sum(-1) + 1e-12) * (jnp.square(input2).sum(-1) + 1e-12)
     cosine = (input1 * input2).sum(-1) / jnp.sqrt(squares)
-    loss = jnp.where(target == 1, 1 - cosine, 0) + jnp.where(target == -1, jax.nn.relu(cosine - margin), 0)
+    loss = jnp.where(target == 1, 1 - cosine, 0) + jnp.where(target == -1, _at_least(cosine - margin, 0), 0)
     return reduce_loss(loss, reduction)
 
 
@@ -113,27 +118,29 @@ def multi_margin_loss(
 ) -> Float[Array, "..."]:
     """Mean over the other classes of what the target's score lacks of a margin above theirs, to the power 1 or 2.
 
-    Target [n], or of no axes for scores [c]; "weight" scales by the target's class.
+    Target [n], or [] or [1] for scores [c] or []; "weight" scales by the target's class.
     """
-    target = target.reshape(input.shape[:-1])
-    chosen = jnp.take_along_axis(input, target[..., None], axis=-1)
-    lack = jax.nn.relu(margin - chosen + input) ** p
-    lack = lack if weight is None else lack * weight[target][..., None]
-    others = jnp.arange(input.shape[-1]) != target[..., None]
-    return reduce_loss(jnp.where(others, lack, 0).sum(-1) / input.shape[-1], reduction)
+    classes = input.shape[-1] if input.ndim else 1
+    scores, labels = input.reshape(-1, classes), target.reshape(-1)
+    chosen = jnp.take_along_axis(scores, labels[:, None], axis=1)
+    lack = jax.nn.relu(margin - chosen + scores) ** p
+    lack = lack if weight is None else lack * weight[labels][:, None]
+    loss = jnp.where(jnp.arange(classes) == labels[:, None], 0, lack).sum(1) / classes
+    return reduce_loss(loss.reshape(target.shape), reduction)
 
 
 def multilabel_margin_loss(
     input: Float[Array, "*n c"], target: Int[Array, "*n c"], *, reduction: str = "mean"
 ) -> Float[Array, "..."]:
     """Sum over a row's target classes, which end at the first -1, and all others of the margin lacking, over c."""
-    counts = jnp.cumprod(target >= 0, axis=-1).astype(bool)
-    index = jnp.where(counts, target, 0)
-    is_target = ((index[..., None] == jnp.arange(input.shape[-1])) & counts[..., None]).any(-2)
-    chosen = jnp.take_along_axis(input, index, axis=-1)
-    lack = jax.nn.relu(1 - (chosen[..., :, None] - input[..., None, :]))
-    lack = jnp.where(counts[..., :, None] & ~is_target[..., None, :], lack, 0)
-    return reduce_loss(lack.sum((-2, -1)) / input.shape[-1], reduction)
+    classes = input.shape[-1] if input.ndim else 1
+    scores, labels = input.reshape(-1, classes), target.reshape(-1, classes)
+    counts = jnp.cumprod(labels >= 0, axis=1).astype(bool)
+    is_label = ((labels[:, :, None] == jnp.arange(classes)) & counts[:, :, None]).any(1)
+    chosen = jnp.take_along_axis(scores, jnp.where(counts, labels, 0), axis=1)
+    lack = jax.nn.relu(1 - chosen[:, :, None] + scores[:, None, :])
+    loss = jnp.where(counts[:, :, None] & ~is_label[:, None, :], lack, 0).sum((1, 2)) / classes
+    return reduce_loss(loss.reshape(input.shape[:-1]), reduction)
 
 
 def triplet_margin_with_distance_loss(
@@ -153,7 +160,7 @@ def triplet_margin_with_distance_loss(
     distance = functools.partial(_distance, p=2.0, eps=1e-6) if distance_function is None else distance_function
     near, far = distance(anchor, positive), distance(anchor, negative)
     far = jnp.minimum(far, distance(positive, negative)) if swap else far
-    return reduce_loss(jnp.maximum(margin + near - far, 0), reduction)
+    return reduce_loss(_at_least(margin + near - far, 0), reduction)
 
 
 def triplet_margin_loss(

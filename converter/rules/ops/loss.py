@@ -2,7 +2,7 @@
 
 from maxcode.converter.arguments import is_omitted
 from maxcode.converter.rule import op
-from maxcode.converter.support import losses
+from maxcode.converter.support import losses, margin_losses
 
 _OLD = {
     "size_average and reduce are deprecated; use reduction": lambda size_average, reduce: (
@@ -60,3 +60,69 @@ def binary_cross_entropy_with_logits(
 @op("torch.nn.functional.kl_div", limits=_OLD)
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     return losses.kl_div(input, target, reduction=reduction, log_target=log_target)
+
+
+@op("torch.nn.functional.cosine_embedding_loss", "torch.cosine_embedding_loss", limits=_OLD)
+def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    return margin_losses.cosine_embedding_loss(input1, input2, target, margin=margin, reduction=reduction)
+
+
+@op("torch.nn.functional.gaussian_nll_loss")
+def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+    return margin_losses.gaussian_nll_loss(input, target, var, full=full, eps=eps, reduction=reduction)
+
+
+@op("torch.nn.functional.hinge_embedding_loss", "torch.hinge_embedding_loss", limits=_OLD)
+def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
+    return margin_losses.hinge_embedding_loss(input, target, margin=margin, reduction=reduction)
+
+
+@op("torch.nn.functional.margin_ranking_loss", "torch.margin_ranking_loss", limits=_OLD)
+def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
+    return margin_losses.margin_ranking_loss(input1, input2, target, margin=margin, reduction=reduction)
+
+
+@op("torch.nn.functional.multi_margin_loss", limits=_OLD)
+def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
+    return margin_losses.multi_margin_loss(input, target, weight, p=p, margin=margin, reduction=reduction)
+
+
+@op("torch.nn.functional.multilabel_margin_loss", limits=_OLD)
+def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    return margin_losses.multilabel_margin_loss(input, target, reduction=reduction)
+
+
+@op("torch.nn.functional.multilabel_soft_margin_loss", limits=_OLD)
+def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    return margin_losses.multilabel_soft_margin_loss(input, target, weight, reduction=reduction)
+
+
+@op("torch.nn.functional.poisson_nll_loss", "torch.poisson_nll_loss", limits=_OLD)
+def poisson_nll_loss(
+    input, target, log_input=True, size_average=None, full=False, eps=1e-8, reduce=None, reduction="mean"
+):
+    return margin_losses.poisson_nll_loss(input, target, log_input=log_input, full=full, eps=eps, reduction=reduction)
+
+
+@op("torch.nn.functional.soft_margin_loss", limits=_OLD)
+def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    return margin_losses.soft_margin_loss(input, target, reduction=reduction)
+
+
+@op("torch.nn.functional.triplet_margin_loss", "torch.triplet_margin_loss", limits=_OLD)
+def triplet_margin_loss(
+    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None,
+    reduction="mean",
+):  # fmt: skip
+    return margin_losses.triplet_margin_loss(
+        anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap, reduction=reduction
+    )
+
+
+@op("torch.nn.functional.triplet_margin_with_distance_loss")
+def triplet_margin_with_distance_loss(
+    anchor, positive, negative, *, distance_function=None, margin=1.0, swap=False, reduction="mean"
+):
+    return margin_losses.triplet_margin_with_distance_loss(
+        anchor, positive, negative, distance_function=distance_function, margin=margin, swap=swap, reduction=reduction
+    )

@@ -67,6 +67,10 @@ def arrays(*shape):
     return [torch.randn(shape, dtype=torch.float64) for _ in range(3)]
 
 
+def doubles(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
 SIGNS = torch.tensor([1, -1, 1])
 CASES = [
     ("HingeEmbeddingLoss", {"margin": 0.5}, (arrays(3)[0], SIGNS)),
@@ -76,6 +80,13 @@ CASES = [
     ("CosineEmbeddingLoss", {"margin": 0.2, "reduction": "none"}, (*arrays(3, 4)[:2], SIGNS)),
     ("CosineEmbeddingLoss", {}, (*arrays(4)[:2], torch.tensor(-1))),
     ("MarginRankingLoss", {"margin": 0.3, "reduction": "none"}, (*arrays(3)[:2], SIGNS)),
+    # Margins that are just met, where torch passes the whole gradient.
+    ("MarginRankingLoss", {"margin": 1.0}, (doubles(1, 0.5, -1), doubles(0, 0.5, 1), SIGNS.abs())),
+    ("HingeEmbeddingLoss", {}, (doubles(1, 1, 0), SIGNS)),
+    ("CosineEmbeddingLoss", {"margin": 0.0}, (doubles(1, 0), doubles(0, 1), torch.tensor(-1))),
+    ("TripletMarginLoss", {"eps": 0.0}, [doubles(0, 0), doubles(1, 0), doubles(2, 0)]),
+    ("MultiMarginLoss", {"p": 2, "margin": 0.3, "reduction": "none"}, (doubles(1, 0, 2), torch.tensor([1]))),
+    ("MultiLabelMarginLoss", {"reduction": "none"}, (doubles(1, 0, 2), torch.tensor([1, 0, -1]))),
     ("TripletMarginLoss", {"p": 1.0, "swap": True, "reduction": "none"}, arrays(3, 5)),
     ("TripletMarginLoss", {}, arrays(5)),
     ("TripletMarginWithDistanceLoss", {"margin": 2.0, "swap": True}, arrays(3, 5)),
