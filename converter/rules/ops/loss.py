@@ -2,7 +2,7 @@
 
 from maxcode.converter.arguments import is_omitted
 from maxcode.converter.rule import op
-from maxcode.converter.support import losses, margin_losses
+from maxcode.converter.support import ctc, losses, margin_losses
 
 _OLD = {
     "size_average and reduce are deprecated; use reduction": lambda size_average, reduce: (
@@ -125,4 +125,17 @@ def triplet_margin_with_distance_loss(
 ):
     return margin_losses.triplet_margin_with_distance_loss(
         anchor, positive, negative, distance_function=distance_function, margin=margin, swap=swap, reduction=reduction
+    )
+
+
+@op("torch.nn.functional.ctc_loss", "torch.ctc_loss")
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    return ctc.ctc_loss(
+        log_probs,
+        targets,
+        input_lengths,
+        target_lengths,
+        blank=blank,
+        reduction=reduction,
+        zero_infinity=zero_infinity,
     )

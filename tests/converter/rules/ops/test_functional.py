@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from maxcode.converter.rules.ops import conv, ctc, layout, pool, sampling
+from maxcode.converter.rules.ops import conv, layout, pool, sampling
 from maxcode.converter.support import random
 
 F = torch.nn.functional
@@ -27,33 +27,6 @@ def numbers(*shape):
 
 def assert_same(found, want):
     np.testing.assert_allclose(found, want.detach().numpy(), 1e-9, 1e-11)
-
-
-LABELS = np.array([[1, 1, 2, 3], [3, 2, 1, 2], [2, 0, 0, 0], [1, 1, 1, 1]])  # repeats need a blank between them
-LENGTHS = [3, 4, 0, 4]
-
-
-@pytest.mark.parametrize("joined", [False, True])
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_ctc_of_different_lengths(reduction, joined):
-    scores, frames = numbers(9, 4, 5), [9, 6, 5, 5]  # the last needs 7 frames: impossible
-    labels = np.concatenate([row[:n] for row, n in zip(LABELS, LENGTHS, strict=True)]) if joined else LABELS
-    tensor = torch.from_numpy(scores).requires_grad_()
-    options = {"blank": 4, "reduction": reduction, "zero_infinity": True}
-    want = F.ctc_loss(tensor.log_softmax(-1), torch.from_numpy(labels), tuple(frames), tuple(LENGTHS), **options)
-    torch.sin(want).sum().backward()
-
-    def loss(x):
-        return ctc.ctc_loss(jax.nn.log_softmax(x), jnp.asarray(labels), jnp.asarray(frames), LENGTHS, **options)
-
-    assert_same(loss(scores), want)
-    assert_same(jax.grad(lambda x: jnp.sin(loss(x)).sum())(jnp.asarray(scores)), tensor.grad)
-
-
-def test_ctc_of_an_impossible_target_is_infinite():
-    log_probs = jax.nn.log_softmax(numbers(2, 1, 5))
-    assert ctc.ctc_loss(log_probs, jnp.asarray([[1, 2, 3]]), [2], [3]) == jnp.inf
-    assert ctc.ctc_loss(log_probs[:, 0], jnp.asarray([1, 2]), jnp.asarray(2), jnp.asarray(2)) < jnp.inf
 
 
 @pytest.mark.parametrize(("norm_type", "stride", "ceil_mode"), [(2, None, False), (3.0, 2, True), (math.inf, 1, False)])
