@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -121,11 +120,17 @@ def avg_pool(
 def lp_pool(
     x: Array, spatial: int, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
 ) -> Array:
-    """(sum x^p)^(1/p) over windows of the last `spatial` axes; NaN where a fractional root meets a negative sum."""
+    """(sum x^p)^(1/p) over windows of the last `spatial` axes; NaN where a fractional root meets a negative sum.
+
+    Of p = inf it is the maximum of absolute values, of -inf their minimum.
+    """
+    if math.isinf(norm_type):
+        sign = math.copysign(1, norm_type)
+        return sign * max_pool(sign * jnp.abs(x), spatial, kernel_size, stride, ceil_mode=ceil_mode)
     mean = avg_pool(x**norm_type, spatial, kernel_size, stride, 0, ceil_mode)
     # The mean of a window that ceil_mode lets reach over the edge is of fewer items, but torch multiplies by all.
-    total = jnp.sign(mean) * jax.nn.relu(jnp.abs(mean)) * math.prod(per_axis(kernel_size, spatial))
-    return total ** (1.0 / norm_type)
+    total = jnp.sign(mean) * jnp.abs(mean) * math.prod(per_axis(kernel_size, spatial))
+    return total ** (1 / norm_type)
 
 
 def adaptive_pool(x: Array, output_size: Any, spatial: int, reduce: Callable[..., Array]) -> Array:

@@ -6,6 +6,7 @@ from jax import lax
 
 from maxcode.converter.arguments import fact, is_omitted, literal, ndim
 from maxcode.converter.rule import helper, op
+from maxcode.converter.support import bags
 
 _ZERO_D = {"a 0-d array has no axes": lambda input: ndim(input) == 0}
 _OTHER_RANK = {
@@ -251,24 +252,12 @@ def embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
     per_sample_weights=None, include_last_offset=False, padding_idx=None,
 ):  # fmt: skip
-    """Sum, mean or maximum of the rows of `weight` in each bag: a row of `input`, or what lies between `offsets`.
-
-    Rows `padding_idx` do not count, and bags without rows give zeros.
-    """
-    flat = input.reshape(-1)
-    if input.ndim == 2:
-        count, bag = input.shape[0], jnp.repeat(jnp.arange(input.shape[0]), input.shape[1])
-    else:
-        count = len(offsets) - bool(include_last_offset)
-        bag = jnp.searchsorted(offsets[:count], jnp.arange(len(flat)), side="right") - 1
-    counts = jnp.ones(flat.shape, bool)
-    if padding_idx is not None:
-        counts = flat != padding_idx % weight.shape[0]
-    rows = weight[flat]
-    rows = rows if per_sample_weights is None else rows * per_sample_weights.reshape(-1, 1)
-    size = jnp.zeros(count, int).at[bag].add(counts.astype(int))[:, None]
-    if mode == "max":
-        largest = jax.ops.segment_max(jnp.where(counts[:, None], rows, -jnp.inf), bag, count)
-        return jnp.where(size > 0, largest, 0)
-    total = jax.ops.segment_sum(jnp.where(counts[:, None], rows, 0), bag, count)
-    return total if mode == "sum" else total / jnp.maximum(size, 1).astype(total.dtype)
+    return bags.embedding_bag(
+        input,
+        weight,
+        offsets,
+        mode=mode,
+        per_sample_weights=per_sample_weights,
+        include_last_offset=include_last_offset,
+        padding_idx=padding_idx,
+    )

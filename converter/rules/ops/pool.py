@@ -168,29 +168,19 @@ def adaptive_max(input, output_size, spatial):
     return values.reshape(shape), indices.reshape(shape)
 
 
-@helper
-def lp_pool(input, norm_type, kernel_size, stride, ceil_mode, spatial):
-    """(sum of x^p over a window)^(1/p), with torch's count of a window that is cut off at the end."""
-    if math.isinf(norm_type):
-        sign = math.copysign(1, norm_type)
-        return sign * pool.max_pool(sign * jnp.abs(input), spatial, kernel_size, stride, ceil_mode=ceil_mode)
-    mean = pool.avg_pool(input**norm_type, spatial, kernel_size, stride, 0, ceil_mode)
-    return (jnp.sign(mean) * jnp.abs(mean) * math.prod(pair(kernel_size, spatial))) ** (1 / norm_type)
-
-
 @op("torch.nn.functional.lp_pool1d", limits=_OWN_STRIDE)
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    return lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 1)
+    return pool.lp_pool(input, 1, norm_type, kernel_size, stride, ceil_mode)
 
 
 @op("torch.nn.functional.lp_pool2d", limits=_OWN_STRIDE)
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    return lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 2)
+    return pool.lp_pool(input, 2, norm_type, kernel_size, stride, ceil_mode)
 
 
 @op("torch.nn.functional.lp_pool3d", limits=_OWN_STRIDE)
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
-    return lp_pool(input, norm_type, kernel_size, stride, ceil_mode, 3)
+    return pool.lp_pool(input, 3, norm_type, kernel_size, stride, ceil_mode)
 
 
 @helper

@@ -63,6 +63,7 @@ LAYERS = [
     ("LPPool1d(2, 3, stride=2)", (2, 4, 8)),
     ("LPPool2d(2, (3, 2), ceil_mode=True)", (2, 4, 8, 8)),
     ("LPPool3d(2, 2)", (2, 4, 4, 4, 4)),
+    ("LPPool2d(float('inf'), 3, stride=2)", (2, 4, 8, 8)),
     ("AlphaDropout(0.3)", (2, 6)),
     ("FeatureAlphaDropout(0.3)", (2, 6, 3)),
     ("Flatten()", (2, 3, 4)),
