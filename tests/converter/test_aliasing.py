@@ -732,6 +732,7 @@ CONVERTED = frozenset({
     "expand_write", "list_item_copied_into", "list_item_position", "buffer_position", "loop_keeps_clones",
     "residual_before_write", "written_by_submodule", "submodule_keeps_residual", "scatter_into_zeros",
     "index_add_repeated", "augmented_operators", "store_operators", "augmented_shift_int",
+    "slice_then_add_", "slice_then_augmented", "inplace_result_used", "clamp_method_chain",
 })  # fmt: skip
 
 
