@@ -62,7 +62,7 @@ lint-imports: typetree
 	cd build/typecheck && PYTHONPATH=. ../../$(VENV)/bin/lint-imports --no-cache ../../pyproject.toml
 
 types: typetree
-	$(VENV)/bin/pyright
+	$(VENV)/bin/pyright --pythonpath $(PY)
 
 format: setup ## format and apply the safe fixes
 	$(VENV)/bin/ruff check --fix .

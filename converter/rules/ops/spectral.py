@@ -20,7 +20,7 @@ def transform_axes(ndim, s, dim):
 
 
 @helper
-def transform_sizes(shape, s, axes, to_real=False):
+def transform_sizes(shape, s, axes, to_real=False) -> tuple[int, ...] | None:
     """Signal lengths per axis, where -1 means the usual one; None when none are given.
 
     That is the axis's own, but for the last axis of a transform `to_real`, which holds half of a spectrum.
