@@ -12,7 +12,7 @@ _TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 @helper
-def transform_axes(ndim, s, dim):
+def transform_axes(ndim, s, dim) -> tuple[int, ...]:
     """The axes that a transform over several goes over: those given, else the last len(s), else all."""
     if dim is not None:
         return (dim,) if isinstance(dim, int) else tuple(dim)
