@@ -93,11 +93,11 @@ def irfftn(input, s=None, dim=None, norm=None):
 @op("torch.fft.hfftn", **_TOLERANCE)
 def hfftn(input, s=None, dim=None, norm=None):
     """The transform of a signal that is Hermitian along the last of the axes."""
-    axes = transform_axes(input.ndim, s, dim)
+    *others, last = axes = transform_axes(input.ndim, s, dim)
     sizes = transform_sizes(input.shape, s, axes, to_real=True)
-    if len(axes) > 1:
-        input = jnp.fft.fftn(input, None if sizes is None else sizes[:-1], axes[:-1], norm)
-    return jnp.fft.hfft(input, None if sizes is None else sizes[-1], axes[-1], norm)
+    if others:
+        input = jnp.fft.fftn(input, None if sizes is None else sizes[:-1], others, norm)
+    return jnp.fft.hfft(input, None if sizes is None else sizes[-1], last, norm)
 
 
 @op("torch.fft.ihfftn", **_TOLERANCE)
