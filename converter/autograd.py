@@ -1,7 +1,5 @@
 """Classes that give an operation a gradient of its own (`torch.autograd.Function`)."""
 
-import ast
-
 from maxcode.converter.context import Definition
 
 BASES = frozenset({"torch.autograd.Function", "torch.autograd.function.Function"})
@@ -12,14 +10,7 @@ _OWN = ("torch.autograd.function.Function.", "torch.autograd.function.FunctionCt
 
 def is_gradient_function(definition: Definition) -> bool:
     """Whether a definition is a class derived directly from `torch.autograd.Function`."""
-    return any(qualified_base(definition, base) in BASES for base in getattr(definition.node, "bases", ()))
-
-
-def qualified_base(definition: Definition, base: ast.expr) -> str:
-    """The dotted name of a base class as the file's imports give it."""
-    root, _, rest = ast.unparse(base).partition(".")
-    qualified = definition.file.qualify(root) or root
-    return f"{qualified}.{rest}" if rest else qualified
+    return any(definition.qualified_base(base) in BASES for base in getattr(definition.node, "bases", ()))
 
 
 def is_own_call(qualified: str) -> bool:

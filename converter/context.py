@@ -50,6 +50,12 @@ class Definition:
         """Dotted name in the source."""
         return f"{self.file.module}.{self.name}"
 
+    def qualified_base(self, base: ast.expr) -> str:
+        """The dotted name of one of its base classes, as the file's imports give it."""
+        root, _, rest = ast.unparse(base).partition(".")
+        qualified = self.file.qualify(root) or root
+        return f"{qualified}.{rest}" if rest else qualified
+
     @property
     def is_class(self) -> bool:
         """Whether it is a class."""

@@ -22,6 +22,7 @@ from typing import Any
 
 from maxcode import api
 from maxcode.errors import MaxCodeError
+from maxcode.processes import last_record
 from maxcode.progress import Progress
 from maxcode.targets import Target, TargetOptions, parse_target
 
@@ -101,18 +102,11 @@ def _in_process(name: str, scale: str, options: argparse.Namespace) -> dict[str,
     environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | os.environ
     with log.open("w") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, check=False)
-    record = _last_record(done.stdout)
+    record = last_record(done.stdout)
     if record is None:
         said = (log.read_text().strip().splitlines() or ["nothing"])[-1]
         record = {"type": name, "scale": scale, "status": "error", "detail": f"status {done.returncode}: {said}"}
     return record | {"seconds": round(time.monotonic() - start, 1)}
-
-
-def _last_record(text: str) -> dict[str, Any] | None:
-    try:
-        return json.loads(text.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        return None
 
 
 def gate_one(name: str, scale: str, out: Path, models: Path = MODELS, *, faults: bool = False) -> dict[str, Any]:

@@ -132,6 +132,11 @@ def _json_object(line: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
+def last_record(text: str) -> dict[str, Any] | None:
+    """The JSON object on the last line of what a process printed; None where there is none."""
+    return _json_object((text.strip().splitlines() or [""])[-1])
+
+
 def _failure(name: str, done: Completed, stderr: _Stderr) -> MaxCodeError:
     error, text = stderr.error, "\n".join(stderr.tail)
     if is_no_space(text) or (error and is_no_space(json.dumps(error))):

@@ -12,7 +12,7 @@ from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import blocks, call, dress, loads, name, stored, typed
-from maxcode.converter.passes.memory import is_inplace_name, unchained
+from maxcode.converter.passes.memory import is_inplace_name
 
 _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recurrent_state"}
 
@@ -20,9 +20,6 @@ _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recu
 def return_mutated(context: Context) -> None:
     """Rewrite every function that writes into a parameter, and every call to one; run before `InPlace`."""
     graph = CallGraph(context)
-    for function in graph.functions():
-        for block in blocks(function.node):
-            block[:] = [part for statement in block for part in unchained(statement)]
     written = {f.key: _written(f, Kinds(context, f.owner, f.node)) for f in graph.functions()}
     needed: set[tuple[str, str]] = set()
     for function in graph.functions():
@@ -270,10 +267,6 @@ EXAMPLES = (
             s, x = fill(x)
             return x * s + fill(x * 1)[0]
         """,
-    ),
-    Example(
-        "def f(x: torch.Tensor):\n    x.mul_(0.9).add_(1.0)\n    return x * 2",
-        "def f(x: torch.Tensor):\n    x.mul_(0.9)\n    x.add_(1.0)\n    return x * 2",
     ),
     Example(
         """

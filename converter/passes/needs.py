@@ -87,8 +87,7 @@ class Needs:
 def torch_base(definition: Definition) -> str | None:
     """The torch layer that a class derives from directly ("torch.nn.Embedding"), if any."""
     for base in getattr(definition.node, "bases", ()):
-        root, _, rest = ast.unparse(base).partition(".")
-        qualified = registry.canonical(".".join(filter(None, (definition.file.qualify(root), rest))))
+        qualified = registry.canonical(definition.qualified_base(base))
         if qualified in registry.MODULES and qualified.startswith("torch.nn."):
             return qualified
     return None

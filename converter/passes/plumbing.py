@@ -14,7 +14,7 @@ from maxcode.converter.dynamic import (
     spelled_attribute,
 )
 from maxcode.converter.initial import is_initialiser, is_weight_write
-from maxcode.converter.nodes import assign, call, stored
+from maxcode.converter.nodes import assign, attribute, call, stored
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 
@@ -163,9 +163,9 @@ class Plumbing(ast.NodeTransformer):
         }
         made = []
         for variable in (n for n in stored(body) if n in floating):
-            call = ast.Call(ast.Attribute(ast.Name(variable, ast.Load()), "detach", ast.Load()), [], [])
-            call.seen = {"kinds": ["tensor"], "callee": ["torch.Tensor.detach"]}
-            made.append(ast.copy_location(assign(variable, call), body[-1]))
+            cut = call(attribute(variable, "detach"))
+            cut.seen = {"kinds": ["tensor"], "callee": ["torch.Tensor.detach"]}
+            made.append(ast.copy_location(assign(variable, cut), body[-1]))
         return made
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -4,7 +4,7 @@ import ast
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
-from maxcode.converter.autograd import BASES, is_gradient_function, qualified_base
+from maxcode.converter.autograd import BASES, is_gradient_function
 from maxcode.converter.context import Context, Definition, broken
 from maxcode.converter.example import Example
 from maxcode.converter.infer import _TENSOR_ANNOTATIONS
@@ -47,7 +47,7 @@ class Signature(ast.NodeTransformer):
 
     def _base(self, base: ast.expr) -> ast.expr | None:
         root = ast.unparse(base).partition(".")[0]
-        qualified = qualified_base(self.definition, base)
+        qualified = self.definition.qualified_base(base)
         if qualified in BASES:
             return self.context.use("autograd", "Function")
         if qualified in _MODULE_BASES or qualified == "torch.nn.Module":

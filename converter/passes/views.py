@@ -178,6 +178,10 @@ EXAMPLES = (
         _HEAD + "x = x.mul_(2).add_(1)\n    y = x.exp_()\n    return y.scatter_(0, i, x)",
         _HEAD + "x.mul_(2)\n    x.add_(1)\n    x.exp_()\n    y = x\n    y.scatter_(0, i, x)\n    return y",
     ),
+    Example(
+        "def f(x: torch.Tensor):\n    x.mul_(0.9).add_(1.0)\n    return x * 2",
+        "def f(x: torch.Tensor):\n    x.mul_(0.9)\n    x.add_(1.0)\n    return x * 2",
+    ),
     unchanged(_HEAD + "row = x[0]\n    row += 1\n    return row"),
     Example(
         _HEAD + "return x.exp_(), x.sum(), x.log_()",

@@ -107,7 +107,7 @@ def small(name: str, default: int, sizes: Sizes, base: dict[str, Any]) -> int | 
         return sizes.kv_heads
     if _HEADS.search(name):
         return min(default, sizes.heads)
-    if _POSITIONS.search(name):
+    if is_position_limit(name):
         return POSITIONS // 2 if name.startswith("original") else POSITIONS
     for pattern, value in _FIXED:
         if re.search(pattern, name):

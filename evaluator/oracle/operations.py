@@ -52,13 +52,12 @@ class Operations(TorchFunctionMode):
         self._running: list[str] = []
         self._functions = _functions()
         # Wrapped, not hooked: `self.attention.forward(x)`, which runs no hook, is the module's own work too.
-        self._wrapped = [m for m in model.modules() if "forward" not in vars(m)]
-        for name, module in model.named_modules():
-            if "forward" not in vars(module):
-                vars(module)["forward"] = self._running_in(name, module.forward)
+        self._wrapped = {name: module for name, module in model.named_modules() if "forward" not in vars(module)}
+        for name, module in self._wrapped.items():
+            vars(module)["forward"] = self._running_in(name, module.forward)
 
     def __exit__(self, *error: Any) -> None:
-        for module in self._wrapped:
+        for module in self._wrapped.values():
             vars(module).pop("forward", None)
         super().__exit__(*error)
 

@@ -1,6 +1,5 @@
 """One entry in a process of its own, under limits of time and memory, its peak memory measured."""
 
-import json
 import subprocess
 import threading
 import time
@@ -14,7 +13,7 @@ from maxcode.atlas import rows
 from maxcode.atlas.entries import Entry
 from maxcode.atlas.entry import EntryOptions
 from maxcode.evaluator.sandbox import end_tree
-from maxcode.processes import python_module
+from maxcode.processes import last_record, python_module
 
 _POLL = 0.1  # seconds between two looks at a child
 
@@ -64,7 +63,7 @@ def run_child(
             watch.done.set()
             end_tree(process)
             children.running.remove(process)
-    row = _row_in(said) or _broken(entry, process, watch, log, limits)
+    row = last_record(said) or _broken(entry, process, watch, log, limits)
     return row | {"seconds": round(time.monotonic() - start, 2), "peak_rss_bytes": watch.peak}
 
 
@@ -103,14 +102,6 @@ def _resident(pid: int) -> int:
         except psutil.Error:  # it ended while we looked
             continue
     return total
-
-
-def _row_in(text: str) -> rows.Row | None:
-    try:
-        row: Any = json.loads(text.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        return None
-    return row if isinstance(row, dict) and "id" in row else None
 
 
 def _broken(entry: Entry, process: Any, watch: _Watch, log: Path, limits: Limits) -> rows.Row:

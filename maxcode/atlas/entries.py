@@ -37,7 +37,7 @@ class Entry:
     @property
     def slug(self) -> str:
         """The id as a folder's name, which is also a package's: `llama_llamaforcausallm`."""
-        return re.sub(r"\W+", "_", self.id).lower()
+        return slug_of(self.id)
 
     def target(self) -> Target:
         """The entry's class at its configuration and inputs, weights being seeded noise."""
@@ -52,6 +52,11 @@ class Entry:
             config=config,
             inputs=f["inputs"],
         )
+
+
+def slug_of(id_: str) -> str:
+    """An entry's id as a name that a folder and a package can have."""
+    return re.sub(r"\W+", "_", id_).lower()
 
 
 def _decode(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from maxcode.atlas.entries import slug_of
 from maxcode.atlas.rows import Row, by_family, passed
 from maxcode.progress import clock
 
@@ -79,8 +80,7 @@ def _shown(row: Row, folder: Path, place: Path) -> dict[str, Any]:
     if package is not None and package.is_dir():
         links |= {"code": next(iter(sorted(package.glob("*/modeling.py"))), None)}
         links |= {"report": package / "report" / "index.html"}
-    slug = re.sub(r"\W+", "_", row["id"]).lower()
-    links["log"] = folder / "logs" / f"{slug}.log"
+    links["log"] = folder / "logs" / f"{slug_of(row['id'])}.log"
     found = {name: os.path.relpath(path, place) for name, path in links.items() if path is not None and path.is_file()}
     cause = row["cause"] or {"code": "", "file": "", "line": None, "text": ""}
     where = ":".join(str(part) for part in (Path(cause["file"] or "").name, cause["line"]) if part)
