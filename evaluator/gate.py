@@ -15,6 +15,7 @@ from typing import Any
 import maxcode
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.backends import backend_checks
+from maxcode.evaluator.forks import Launch
 from maxcode.evaluator.machine import cpus, process_limit
 from maxcode.evaluator.package import find_package
 from maxcode.evaluator.sandbox import isolation, run_limited
@@ -55,6 +56,8 @@ class Options:
     threads: int | None = None
     timeout_s: float = 3600.0  # for each process
     memory_bytes: int = 0  # 0: nine tenths of the machine's
+    quick_compile: bool = False  # XLA's back end does not optimise: the same operations, compiled faster, run slower
+    launch: Launch = run_limited
 
     @classmethod
     def from_dict(cls, given: dict[str, Any] | None) -> "Options":
@@ -90,17 +93,20 @@ def run_gate(
     options: dict[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     write_map: Callable[[Path], None] | None = None,
+    launch: Launch = run_limited,
 ) -> Verdict:
     """Every check of `package` against the oracle of the run folder (`target.json`, `source/`).
 
     Recordings go to `run/oracle`, results and evidence to `run/checks`; the small scale's to `run/small`. `write_map`
     puts a weights.json into the small source folder (without it, rows of the package's own are made to fit).
 
+    `launch` runs commands, as `run_limited` does (see forks.py).
+
     Raises:
       GateError: the oracle cannot build or run the source.
       IsolationError: no sandbox works on this machine and `no_sandbox` is not set.
     """
-    run, chosen = Path(run), Options.from_dict(options)
+    run, chosen = Path(run), dataclasses.replace(Options.from_dict(options), launch=launch)
     package, say = find_package(package), on_progress or (lambda item: None)
     target = json.loads((run / "target.json").read_text())
     checks: list[Check] = []
@@ -111,7 +117,7 @@ def run_gate(
             write_map(scale.source)
         found = check_scale(scale, package, chosen, say)
         checks += found.checks
-        timings |= found.timings
+        timings |= {name: timings.get(name, 0.0) + seconds for name, seconds in found.timings.items()}
         merge_evidence(evidence, found.evidence)
     checks.append(Check("tpu", "not_run", detail="ask for it with --tpu" if not chosen.tpu else "no TPU compiler here"))
     if chosen.faults:
@@ -143,6 +149,7 @@ def scales(run: Path, target: dict[str, Any], package: Path, options: Options, s
 
 
 SMALL, SECOND = ("small", "small configuration"), ("second", "second configuration")
+BISECT = "bisect"  # no check of the verdict: it says where the two sides part, and feeds the report
 
 
 def _derived(
@@ -188,16 +195,16 @@ class Found:
 def check_scale(scale: Scale, package: Path, options: Options, say: OnProgress) -> Found:
     """Record what the checks of one scale need, and run them."""
     record(scale, options, say)
-    results = worker(scale, package, scale.checks, scale.results, options, say)
-    checks = [Check.from_json(check) for check in results["checks"]]
+    results = worker(scale, package, (*scale.checks, BISECT), scale.results, options, say)
+    found = [Check.from_json(check) for check in results["checks"]]
+    checks, bisected = [c for c in found if c.name != BISECT], next(c for c in found if c.name == BISECT)
     evidence = read_evidence(scale.results.parent)
-    bisected = worker(scale, package, ("bisect",), scale.results.with_name("bisect.json"), options, say)["checks"][0]
-    evidence |= read_evidence(scale.results.parent)
-    if bisected["status"] == "fail":
+    if bisected.status == "fail":
         failed = [check for check in checks if check.status == "fail"]
         evidence["divergence"] = first_divergence(evidence) if failed else None
-        checks = [_with_divergence(check, bisected["detail"]) for check in checks]
-    return Found(checks, results["timings"], report_evidence(evidence))
+        checks = [_with_divergence(check, bisected.detail) for check in checks]
+    timings = {name: seconds for name, seconds in results["timings"].items() if name != BISECT}
+    return Found(checks, timings, report_evidence(evidence))
 
 
 def _with_divergence(check: Check, text: str) -> Check:
@@ -243,6 +250,7 @@ def worker(
     ]
     command += ["--source", str(scale.source), "--checks", ",".join(checks), "--out", str(out), "--scale", scale.name]
     command += ["--oracle-command", json.dumps(serve), "--options", json.dumps({"slowdown": options.slowdown})]
+    command += ["--quick-compile"] if options.quick_compile else []
     done = limited(command, out.parent, options, say)
     results = load_results(out)
     names = {check["name"] for check in results["checks"]}
@@ -265,7 +273,7 @@ def limited(command: list[str], folder: Path, options: Options, say: OnProgress)
     """Run a command under the sandbox's limits; it may write below `folder` only."""
     memory = options.memory_bytes or process_limit()
     root = str(Path(maxcode.__file__).resolve().parent.parent)
-    return run_limited(
+    return options.launch(
         command, timeout_s=options.timeout_s, memory_bytes=memory, writable=[folder],
         env={**ENVIRONMENT, "PYTHONPATH": root, "TOKENIZERS_PARALLELISM": "false"},
         max_processes=512, allow_unsandboxed=options.no_sandbox, on_stderr=lambda line: _pass_on(line, say),
@@ -280,7 +288,7 @@ def _pass_on(line: str, say: OnProgress) -> None:
 
 def fault_self_test(run: Path, package: Path, options: Options, say: OnProgress) -> dict[str, Any]:
     """Counts of the seeded-fault self-test at the small scale, or at the only one."""
-    folder = run / "small" if (run / "small").exists() else run
+    folder = run / "small" if (run / "small" / "oracle").exists() else run
     out = folder / "faults.json"
     command = [sys.executable, "-m", "maxcode.evaluator.faults", "--package", str(package), "--out", str(out)]
     command += [

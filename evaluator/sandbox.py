@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
-_POLL = 0.02
+POLL = 0.02
 _MAX_OUTPUT = 64 << 20
 
 
@@ -88,14 +88,16 @@ def run_limited(
         cwd=cwd or (writable[0] if writable else "/"),
         start_new_session=True,
     )
-    out, err = _Reader(process.stdout), _Reader(process.stderr, on_stderr)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = Reader(process.stdout), Reader(process.stderr, on_stderr)
     stopped = None
     try:
         while process.poll() is None:
-            stopped = _over_limit(process.pid, start + timeout_s, memory_bytes, max_processes, out.size + err.size)
+            stopped = over_limit(process.pid, start + timeout_s, memory_bytes, max_processes, out.size + err.size)
             if stopped:
                 break
-            time.sleep(_POLL)
+            time.sleep(POLL)
     finally:
         end_tree(process)
     return Completed(process.returncode, out.text(), err.text(), time.monotonic() - start, stopped, kind)
@@ -164,7 +166,8 @@ def stripped_environment(writable: Sequence[str | Path] = (), env: Mapping[str, 
 # -- watching from outside ------------------------------------------------------------------------------------------
 
 
-def _over_limit(pid: int, deadline: float, memory: int, processes: int, output: int) -> str | None:
+def over_limit(pid: int, deadline: float, memory: int, processes: int, output: int) -> str | None:
+    """Which limit the tree of processes below `pid` is over: "timeout", "output", "processes", "memory" or none."""
     if time.monotonic() > deadline:
         return "timeout"
     if output > _MAX_OUTPUT:
@@ -205,12 +208,11 @@ def end_tree(process: subprocess.Popen) -> None:
     process.wait()
 
 
-class _Reader(threading.Thread):
+class Reader(threading.Thread):
     """Drains a pipe, keeps at most `_MAX_OUTPUT` bytes, and hands on lines."""
 
-    def __init__(self, pipe: IO[bytes] | None, on_line: Callable[[str], None] | None = None) -> None:
+    def __init__(self, pipe: IO[bytes], on_line: Callable[[str], None] | None = None) -> None:
         super().__init__(daemon=True)
-        assert pipe is not None
         self._pipe, self._on_line, self._parts, self.size = pipe, on_line, [], 0
         self.start()
 

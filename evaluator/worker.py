@@ -10,12 +10,13 @@ import argparse
 import json
 import os
 import re
-import subprocess
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from maxcode.evaluator.forks import leave
 from maxcode.evaluator.verdict import Check
 
 # XLA's CPU runtime can wait for itself for ever when its pool has few threads: seen with two in the gradient of a loop
@@ -26,6 +27,7 @@ GROUP_ENVIRONMENT = {
     "plain": {"JAX_ENABLE_X64": "0"},
     "timing": {"JAX_ENABLE_X64": "0", "NPROC": str(max(TIMED_THREADS, os.cpu_count() or 1))},
 }
+QUICK = "--xla_backend_optimization_level=0"
 # Compilations are measured and counted, so none may come from an earlier process.
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -48,14 +50,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--oracle-command", help="JSON list: the command that starts the oracle's `serve`")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds for one group of checks")
     parser.add_argument("--stop-at-failure", action="store_true", help="leave out what follows a failed check")
-    parser.add_argument("--group", help=argparse.SUPPRESS)
+    parser.add_argument("--quick-compile", action="store_true", help="XLA's back end does not optimise")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit 0 when all checks were decided (passed or not); their results stand in `--out`."""
     options = parse(arguments)
-    return run_group(options) if options.group else run_groups(options)
+    return run_groups(options)
 
 
 def run_groups(options: argparse.Namespace) -> int:
@@ -85,25 +87,43 @@ def stopped(options: argparse.Namespace) -> bool:
 
 
 def _start(options: argparse.Namespace, group: str, members: list[str]) -> str:
-    """Run one group; what to say of a check during which the process ended."""
-    command = [sys.executable, "-m", "maxcode.evaluator.worker", "--group", group, "--checks", ",".join(members)]
-    for name in ("package", "oracle", "source", "weights", "out", "scale", "options", "oracle_command"):
-        if (value := getattr(options, name)) not in (None, ""):
-            command += ["--" + name.replace("_", "-"), str(value)]
-    command += ["--stop-at-failure"] if options.stop_at_failure else []
-    environment = {**os.environ, **ENVIRONMENT, **GROUP_ENVIRONMENT[group]}
-    try:
-        status = subprocess.run(command, env=environment, timeout=options.timeout, check=False).returncode
-    except subprocess.TimeoutExpired:
+    """Run one group in a fork of this process, which has imported JAX; what to say of a check during which it ended."""
+    import flax.nnx  # noqa: F401 (imported once for all groups)
+
+    child = os.fork()
+    if child == 0:
+        os.environ.update(ENVIRONMENT | GROUP_ENVIRONMENT[group])
+        inside = argparse.Namespace(**vars(options) | {"checks": ",".join(members), "group": group})
+        leave(lambda: run_group(inside), "maxcode.evaluator.worker")
+    status = _wait(child, options.timeout)
+    if status is None:
         return f"stopped after {options.timeout:.0f} s"
     return f"the {group} process ended with status {status} during this check (killed for memory, or a crash)"
+
+
+def _wait(child: int, seconds: float) -> int | None:
+    """A process's exit status; None, and the process killed, when it takes longer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
 
 
 def run_group(options: argparse.Namespace) -> int:
     """The inside of one group's process."""
     import jax
 
+    # JAX read the environment when it was imported, before the groups parted.
     jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS", "cpu"))
+    jax.config.update("jax_enable_x64", os.environ["JAX_ENABLE_X64"] == "1")
+    jax.config.update("jax_enable_compilation_cache", False)
+    if options.quick_compile:
+        os.environ["XLA_FLAGS"] = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), QUICK]))
     context = error = None
     try:
         context = make_context(options)

@@ -40,9 +40,9 @@ def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandb
     """Say what a conversion would do: convert in memory, write nothing. Status "gaps" when something has no rule."""
     progress.plan("resolve", "facts", "convert", "report")
     with tempfile.TemporaryDirectory(prefix="maxcode-plan-") as folder:
-        run = Run(Path(folder), unsandboxed)
-        _prepare(_without_weights(target), run, progress, with_weights=False)
-        conversion = _convert(run, options, progress)
+        with stages.serving(Run(Path(folder), unsandboxed), target) as run:
+            _prepare(_without_weights(target), run, progress, with_weights=False)
+            conversion = _convert(run, options, progress)
         progress.stage("report")
         record = empty_record(_status_of(conversion), target.text)
         record |= _places(conversion, run, options) | {"timings": dict(progress.timings)}
@@ -64,8 +64,8 @@ def convert(request: ConvertRequest, progress: Progress) -> Record:
     target = request.target if request.weights else _without_weights(request.target)
     target = stages.locate(target, progress, with_weights=request.weights)
     with staged_output(request.output, force=request.force, inputs=kept) as folder:
-        run = Run(folder / "report" / "run", request.gate_options.no_sandbox)
-        record = _convert_into(dataclasses.replace(request, target=target), run, progress)
+        with stages.serving(Run(folder / "report" / "run", request.gate_options.no_sandbox), target) as run:
+            record = _convert_into(dataclasses.replace(request, target=target), run, progress)
         progress.stage("report")
         record["timings"] = dict(progress.timings) | record["timings"]
         packaging.assemble(folder, run, record, options=request.options, keep_run=request.keep_run)
@@ -201,8 +201,10 @@ def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
         raise MaxCodeError(str(package), "no weights in it", "a package with weights", do)
     target = _source_of(package, Target(**marker["request"]))
     progress.plan("resolve", "source", "gate", "report")
-    with tempfile.TemporaryDirectory(prefix="maxcode-gate-") as place:
-        run = Run(Path(place), options.no_sandbox)
+    with (
+        tempfile.TemporaryDirectory(prefix="maxcode-gate-") as place,
+        stages.serving(Run(Path(place), options.no_sandbox), target) as run,
+    ):
         _prepare(target, run, progress)
         progress.stage("source")
         stages.materialise(run, progress)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 
-def main(root: str, package: str, config: str) -> None:
-    """Import the package from `root`, build its model abstractly, print its leaves."""
+def main(arguments: list[str]) -> None:
+    """Import the package from its root, build its model abstractly, print its leaves."""
+    root, package, config = arguments
     sys.path.insert(0, root)
     try:
         module = importlib.import_module(package)
@@ -43,4 +44,4 @@ def _broken(error: Exception, folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from maxcode.errors import InternalError, MaxCodeError, is_no_space, no_space
+from maxcode.evaluator.forks import Launch
 from maxcode.evaluator.machine import process_limit
 from maxcode.evaluator.sandbox import Completed, IsolationError, run_limited
 from maxcode.progress import Progress
@@ -72,6 +73,7 @@ def run_stage(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     unsandboxed: bool = False,
+    launch: Launch = run_limited,
 ) -> str:
     """Run a stage to its end, without network and able to write below `writable` only; returns its stdout.
 
@@ -80,6 +82,7 @@ def run_stage(
 
     Args:
       unsandboxed: run it even where no sandbox works.
+      launch: what runs the command; see evaluator/forks.py.
 
     Raises:
       MaxCodeError: the stage refused its input, the disk is full, or no sandbox works here.
@@ -87,7 +90,7 @@ def run_stage(
     """
     stderr = _Stderr(progress)
     try:
-        done = run_limited(
+        done = launch(
             command,
             timeout_s=_TIMEOUT_SECONDS,
             memory_bytes=process_limit(),

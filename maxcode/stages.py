@@ -5,6 +5,8 @@ Model code runs in the oracle's and the package worker's processes alone; this p
 
 import dataclasses
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from typing import Any
 from maxcode import hub
 from maxcode.broken import BrokenPackageError
 from maxcode.errors import InternalError, MaxCodeError
+from maxcode.evaluator.forks import ForkServer, Launch, Servers
+from maxcode.evaluator.sandbox import run_limited
+from maxcode.evaluator.worker import ENVIRONMENT
 from maxcode.processes import cache_folder, python_module, run_stage, stage_environment
 from maxcode.progress import Progress
 from maxcode.targets import Target, validate
@@ -25,6 +30,7 @@ class Run:
 
     root: Path
     unsandboxed: bool = False  # the user gave --unsafe-no-sandbox
+    launch: Launch = run_limited
 
     @property
     def target(self) -> Path:
@@ -86,6 +92,7 @@ class GateOptions:
     checks: tuple[str, ...] = ()  # these alone; all of them by default
     second_checks: tuple[str, ...] = ()  # these at a second configuration, derived from the class, of the same package
     threads: int | None = None  # all CPUs by default
+    quick_compile: bool = False  # for many models at small sizes: XLA's back end does not optimise
 
     def chosen(self) -> dict[str, Any]:
         """What differs from the evaluator's own defaults."""
@@ -94,6 +101,34 @@ class GateOptions:
 
 class WeightsError(MaxCodeError):
     """The package has no place for the weights: it cannot be built, or tensors and arrays do not match."""
+
+
+_FRAMEWORK = ("modeling_utils", "cache_utils", "masking_utils", "generation")
+
+
+@contextmanager
+def serving(run: Run, target: Target) -> Iterator[Run]:
+    """The run, its stages forks of one process that has PyTorch imported and of one that has JAX.
+
+    The second is for code that was converted; it may write results of checks only.
+    """
+    framework = [f"transformers.{part}" for part in _FRAMEWORK if target.kind != "module"]
+    oracle = ForkServer(
+        serves=(ORACLE, f"{ORACLE}.probe"),
+        preload=("torch", *framework, f"{ORACLE}.__main__", f"{ORACLE}.probe"),
+        writable=(run.root,),
+        env=stage_environment(HF_MODULES_CACHE=str(run.modules), OMP_WAIT_POLICY="PASSIVE", TQDM_DISABLE="1"),
+        allow_unsandboxed=run.unsandboxed,
+    )
+    package = ForkServer(
+        serves=("maxcode.evaluator.worker", "maxcode.leaf_table"),
+        preload=("flax.nnx", "maxcode.evaluator.worker", "maxcode.leaf_table"),
+        writable=tuple(run.root / scale / "checks" for scale in ("", "small", "second")),
+        env=stage_environment(**ENVIRONMENT),
+        allow_unsandboxed=run.unsandboxed,
+    )
+    with Servers(oracle, package) as launch:
+        yield dataclasses.replace(run, launch=launch)
 
 
 def locate(target: Target, progress: Progress, *, with_weights: bool) -> Target:
@@ -238,7 +273,9 @@ def leaf_table(run: Run, package: Path, name: str, config: Path, progress: Progr
       BrokenPackageError: something else does.
     """
     command = python_module("maxcode.leaf_table", package, name, config)
-    text = _in_run(run, progress, "weights", command, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
+    writable = run.root / "checks"  # it only reads; some folder has to be its home
+    writable.mkdir(exist_ok=True)
+    text = _in_run(run, progress, "weights", command, writable, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
     answer = json.loads(text.strip().splitlines()[-1])
     if isinstance(answer, dict) and "broken" in answer:
         raise BrokenPackageError(answer["broken"], (answer["file"], answer["line"], answer["class"]))
@@ -270,6 +307,7 @@ def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> A
         options=options.chosen(),
         on_progress=progress.item,
         write_map=write_map,
+        launch=run.launch,
     )
 
 
@@ -355,14 +393,17 @@ def _silent(stage: str) -> MaxCodeError:
     return MaxCodeError(f"stage {stage!r}", found, expected, "look for an exit in the model's own code")
 
 
-def _in_run(run: Run, progress: Progress, stage: str, command: list[str], **env: str) -> str:
-    """A stage that may write into the run folder only; modules that come with a model go there too."""
+def _in_run(
+    run: Run, progress: Progress, stage: str, command: list[str], writable: Path | None = None, **env: str
+) -> str:
+    """A stage that may write into the run folder (or one below it); modules that come with a model go there too."""
     env = {"HF_MODULES_CACHE": str(run.modules)} | env
     return run_stage(
         command,
         progress,
         name=stage,
-        writable=[run.root],
+        writable=[writable or run.root],
         env=stage_environment(**env),
         unsandboxed=run.unsandboxed,
+        launch=run.launch,
     )

@@ -212,13 +212,13 @@ def _last_frame(error: BaseException) -> str:
     return f"{frame.filename}:{frame.lineno}"
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Command line of the probe."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", required=True, type=Path)
     parser.add_argument("--source", type=Path, help="the run folder's source/, where it is written already")
     parser.add_argument("--out", required=True, type=Path)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     torch.set_num_threads(1)
     facts = probe(json.loads(arguments.target.read_text()), arguments.source)
     arguments.out.write_text(json.dumps(facts, default=str))

@@ -47,6 +47,7 @@ def run_entry(entry: Entry, folder: Path, options: EntryOptions, progress: Progr
             checks=rows.CHECKS,
             second_checks=rows.SECOND_CHECKS if options.scale == "both" else (),
             threads=options.threads,
+            quick_compile=True,
         ),
         force=True,
     )
