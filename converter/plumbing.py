@@ -21,7 +21,8 @@ DROPPED_DECORATORS = frozenset({
     "torch.jit.unused",
     "torch.compiler.disable", "torch._dynamo.disable", "torch.compiler.allow_in_graph", "typing.override", "override",
     "functools.wraps", "final", "typing.final", "torch.jit.export", "torch.fx.wrap", "maybe_autocast",
-    "custom_fwd", "custom_bwd", "once_differentiable",
+    "custom_fwd", "custom_bwd", "once_differentiable", "torch.jit.script_if_tracing", "requires",
+    "compile_compatible_method_lru_cache",  # a function of its arguments gives the same tables again
 })  # fmt: skip
 
 KEPT_DECORATORS = frozenset({
@@ -64,7 +65,7 @@ DROPPED_CALLS = frozenset({
     "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info",
     "debug", "_init_weights", "apply", "reset_parameters", "flatten_parameters",
     "mark_static_address", "_check", "torch_compilable_check", "check_support_param_buffer_assignment",
-    "set_printoptions", "requires_grad_", "manual_seed", "print",
+    "set_printoptions", "requires_grad_", "manual_seed", "print", "requires_backends",
     "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
 })  # fmt: skip
 DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", "torch._check", "torch._dynamo")

@@ -312,7 +312,8 @@ class Follow:
         if names & VIEWS:
             return first
         if names & PASSING:
-            return NOTHING.union(receiver, *positional, *named.values())
+            is_module = any(c.startswith("module:") for c in callees(node))  # called, it does not hand out itself
+            return NOTHING.union(NOTHING if is_module else receiver, *positional, *named.values())
         return fresh()
 
     def _own(self, node: ast.Call, targets: list[Function], positional: list, named: dict, state: State) -> Storages:

@@ -15,6 +15,8 @@ from maxcode.converter.passes.memory import is_inplace_name
 
 _AUGMENTED = {ast.Add: "add", ast.Sub: "add", ast.Mult: "multiply", ast.Div: "divide"}
 _SET = frozenset({"copy_", "fill_", "zero_"})
+# Tests in place write ones and zeros of the tensor's own dtype: rules stand under these very names.
+_TESTS = frozenset({"eq_", "ne_", "lt_", "le_", "gt_", "ge_", "logical_and_", "logical_or_", "logical_not_"})
 
 
 class InPlace(ast.NodeTransformer):
@@ -118,8 +120,8 @@ class InPlace(ast.NodeTransformer):
         return node
 
     def _functional(self, call: ast.Call, receiver: ast.expr) -> ast.expr:
-        """The same call out of place, under the method's name without its underscore."""
-        name = call.func.attr.rstrip("_")
+        """The same call out of place: under the method's name without its underscore, where that keeps the dtype."""
+        name = call.func.attr if call.func.attr in _TESTS else call.func.attr.rstrip("_")
         new = ast.Call(ast.Attribute(receiver, name, ast.Load()), call.args, call.keywords)
         record = dict(getattr(call, "seen", None) or {})
         record["callee"] = [f"torch.Tensor.{name}"]

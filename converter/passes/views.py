@@ -37,10 +37,15 @@ def write_through(context: Context, definition: Definition, function: ast.Functi
 
 
 def _hoisted(statement: ast.stmt, types: Kinds) -> list[ast.stmt]:
-    """`return x.add_(y)` and `z = x.add_(y)` as the write, and what is done with `x` afterwards."""
+    """`return x.add_(y)` and `z = x.add_(y).abs()` as the write, and what is done with `x` afterwards."""
     if not isinstance(statement, ast.Return | ast.Assign) or statement.value is None:
         return [statement]
     receiver = _written(statement.value, types)
+    if receiver is None and (outer := _first_written(statement.value, types)) is not None:
+        write = dress(ast.Expr(outer.value), statement)
+        receiver = _written(outer.value, types)
+        outer.value = copy_facts(dotted(ast.unparse(receiver)), receiver)
+        return [write, statement]
     if receiver is not None:
         write = dress(ast.Expr(statement.value), statement)
         if isinstance(statement, ast.Assign) and [ast.unparse(t) for t in statement.targets] == [ast.unparse(receiver)]:
@@ -56,6 +61,15 @@ def _hoisted(statement: ast.stmt, types: Kinds) -> list[ast.stmt]:
             elif not isinstance(part, ast.Name | ast.Attribute | ast.Constant):
                 break  # it is worked out before what follows is written
     return [*writes, statement]
+
+
+def _first_written(value: ast.expr, types: Kinds) -> ast.Attribute | ast.Subscript | None:
+    """In a chain such as `x.ge_(p).div(q)[0]`, the part `….div` that starts from a write; it is worked out first."""
+    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+        if not isinstance(value, ast.Call) and _written(value.value, types) is not None:
+            return value
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return None
 
 
 def _written(call: ast.expr, types: Kinds) -> ast.expr | None:
@@ -177,6 +191,10 @@ EXAMPLES = (
     Example(
         _HEAD + "x = x.mul_(2).add_(1)\n    y = x.exp_()\n    return y.scatter_(0, i, x)",
         _HEAD + "x.mul_(2)\n    x.add_(1)\n    x.exp_()\n    y = x\n    y.scatter_(0, i, x)\n    return y",
+    ),
+    Example(
+        _HEAD + "x = x.ge_(0.1).div(0.9).detach()\n    y = x.add_(1)[0].neg()\n    return y",
+        _HEAD + "x.ge_(0.1)\n    x = x.div(0.9).detach()\n    x.add_(1)\n    y = x[0].neg()\n    return y",
     ),
     Example(
         "def f(x: torch.Tensor):\n    x.mul_(0.9).add_(1.0)\n    return x * 2",
