@@ -24,11 +24,13 @@ _UNBOUND = """\
 # pyright: reportPossiblyUnboundVariable=false"""
 
 
-def assemble(context: Context, target: dict, config: str, package: str) -> dict[str, str]:
-    """Text of every file of the package, by path relative to the package folder."""
+def assemble(
+    context: Context, target: dict, config: str, package: str, more: dict[str, str] | None = None
+) -> dict[str, str]:
+    """Text of every file of the package, by path relative to the package folder; `more` are files made elsewhere."""
     body = "\n\n".join(_definition(d.node) for d in context.definitions)
     helpers = ops_module(context.helpers)
-    files = {"config.py": config, "outputs.py": _outputs(context)}
+    files = {"config.py": config, "outputs.py": _outputs(context), **(more or {})}
     files["modeling.py"] = format_text(_modeling(context, target, body), "modeling.py")
     if helpers:
         files["ops.py"] = _formatted(helpers, "ops.py")

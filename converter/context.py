@@ -85,6 +85,8 @@ class Context:
     records: dict[str, tuple[SourceFile, ast.ClassDef]] = field(default_factory=dict)  # output record classes used
     external: dict[str, str] = field(default_factory=dict)  # local name -> import statement kept from the source
     config_classes: frozenset[str] = frozenset()  # classes that the package's config.py defines
+    is_program: bool = False  # whether the definitions run on the host, around compiled steps
+    provided: frozenset[str] = frozenset()  # names that another file of the package, or of this conversion, defines
     _children: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # class -> attribute -> classes
 
     @property

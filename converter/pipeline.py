@@ -42,6 +42,7 @@ from maxcode.converter.passes import (
 from maxcode.converter.passing import Pass, each_class, each_definition, each_function, transform
 from maxcode.converter.source import Project
 from maxcode.converter.traced import TracedPart, classes_to_trace, traced_parts
+from maxcode.converter.training.convert import Training, convert_training
 
 # `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is
 # reached.
@@ -87,6 +88,7 @@ class Conversion:
     torch_bases: dict[str, str] = field(default_factory=dict)  # source class -> the torch layer it derives from
     traced: list[TracedPart] = field(default_factory=list)  # classes whose forward is an exported graph's
     traceable: dict[str, str] = field(default_factory=dict)  # source class -> the gap that its forward reaches
+    training: dict[str, Any] | None = None  # of a training program: its entry, and its steps with what they are given
 
     def to_json(self) -> dict[str, Any]:
         """JSON record, files by name and size only."""
@@ -120,13 +122,26 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
     config = _config_text(target, facts)
     context.config_classes = _class_names(config)
     run_passes(context)
-    files = assemble(context, target, config, package)
+    training = _training(context, facts, known)
+    files = assemble(context, target, config, package, {"training.py": training.text} if training else None)
     gaps = sorted(context.gaps, key=lambda g: (g.file, g.line, g.code, g.torch_name))
     return Conversion(
         files, gaps, context.assumptions, target["class_name"],
         {d.name: d.qualified for d in context.definitions if d.is_class}, _digest(project), torch_bases(facts),
         traced_parts(context), classes_to_trace(context, gaps),
+        {"entry": training.entry, "steps": training.steps} if training else None,
     )  # fmt: skip
+
+
+def _training(context: Context, facts: dict, known: dict[str, str]) -> Training | None:
+    """The converted training program, where the target is one; its gaps, assumptions and helpers are the package's."""
+    if not facts.get("training"):
+        return None
+    training = convert_training(facts, context.entry, known, context, PASSES)
+    context.gaps += [gap for gap in training.gaps if gap not in context.gaps]
+    context.assumptions += [a for a in training.assumptions if a not in context.assumptions]
+    context.helpers |= training.helpers
+    return training
 
 
 def torch_bases(facts: dict) -> dict[str, str]:

@@ -24,11 +24,11 @@ from maxcode.evaluator.worker import ENVIRONMENT, last_error, load_results
 
 # Where a check runs when the weights are real: on them, or on a small configuration of the same code (design 4).
 ON_REAL = ("standalone", "compile", "exact", "float32", "bfloat16", "dtypes", "long", "cache", "weights", "performance")
-ON_SMALL = ("padding", "adversarial", "scan", "gradients", "training")
+ON_SMALL = ("padding", "adversarial", "scan", "gradients", "training", "loop")
 SCENARIOS = {
     "exact": ("exact",), "float32": ("float32",), "bfloat16": ("bfloat16",), "dtypes": ("dtypes",), "long": ("long",),
     "cache": ("cache",), "padding": ("padding",), "adversarial": ("edges",), "gradients": ("gradients",),
-    "training": ("training",), "scan": ("exact", "long"), "backend": ("float32", "bfloat16"),
+    "training": ("training",), "loop": ("loop",), "scan": ("exact", "long"), "backend": ("float32", "bfloat16"),
     "standalone": ("exact",), "compile": ("exact", "cache"), "performance": ("exact", "cache"),
 }  # fmt: skip
 NUMERIC = frozenset({"exact", "long", "padding", "cache", "scan", "adversarial", "gradients", "training"})
@@ -134,6 +134,8 @@ def run_gate(
 def scales(run: Path, target: dict[str, Any], package: Path, options: Options, say: OnProgress) -> list[Scale]:
     """One scale where the weights are small and random; else the real ones and a derived small configuration."""
     wanted = [name for name in options.checks if name.partition(":")[0] != "backend"]
+    if not target.get("training"):
+        wanted = [name for name in wanted if name != "loop"]
     wanted += backend_checks(package) if "backend" in options.checks else []
     source = loadable_source(run, package.parent)
     second = [_derived(run, package, options.second_checks, SECOND, options, say)] if options.second_checks else []

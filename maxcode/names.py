@@ -80,6 +80,22 @@ def functions(tree: ast.Module) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+def trains(tree: ast.Module) -> bool:
+    """Whether a file takes training steps: somewhere it calls `backward()` and some `step()`."""
+    called = {n.func.attr for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    return {"backward", "step"} <= called
+
+
+def is_program(tree: ast.Module, name: str) -> bool:
+    """Whether `name` is part of a training program rather than a model: a function, or a class that trains itself."""
+    if name in functions(tree):
+        return True
+    node = classes(tree).get(name)
+    if node is None or any(ast.unparse(base).endswith("Module") for base in node.bases):
+        return False
+    return trains(ast.Module([node], [])) or (trains(tree) and not node.bases)
+
+
 def method_signature(owner: ast.ClassDef, method: str, known: dict[str, ast.ClassDef]) -> Signature | None:
     """The signature of a method, looked up through base classes in the same file; None when it is defined elsewhere."""
     for node in owner.body:

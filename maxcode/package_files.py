@@ -29,7 +29,7 @@ def write(folder: Path, options: ConvertOptions, target: dict[str, Any], record:
         "class_name": target.get("class_name") or "model",
         "status": record["status"],
         "version": __version__,
-        "dependencies": dependencies(),
+        "dependencies": dependencies(*["optax"] * bool(target.get("training"))),
         "has_generate": all((folder / f).is_file() for f in (f"{options.package_name}/generate.py", "tokenizer.json")),
         "has_weights": (folder / "weights").is_dir(),
         "call": example_call(target),
@@ -66,9 +66,9 @@ def _example(spec: Any) -> str | None:
     return f"jnp.{maker}({tuple(spec['shape'])}, {json.dumps(dtype)})"
 
 
-def dependencies() -> list[str]:
+def dependencies(*more: str) -> list[str]:
     """Requirements of a package: each from the installed release up to the next series."""
-    return [f"{name}{_series(metadata.version(name))}" for name in _DEPENDENCIES]
+    return [f"{name}{_series(metadata.version(name))}" for name in (*_DEPENDENCIES, *more)]
 
 
 def _series(version: str) -> str:

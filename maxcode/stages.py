@@ -169,7 +169,30 @@ def probe(run: Run, progress: Progress) -> dict[str, Any]:
     _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", *_built_from(run), "--out", run.facts))
     if not run.facts.is_file():
         raise _silent("facts")
-    return json.loads(run.facts.read_text())
+    facts = json.loads(run.facts.read_text())
+    if (training := run.read_target().get("training")) is not None:
+        facts = with_training(facts, training, json.loads((run.root / "training_facts.json").read_text()))
+        run.facts.write_text(json.dumps(facts))
+    return facts
+
+
+def with_training(facts: dict[str, Any], training: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
+    """Facts of the model's runs joined with those of the training program's."""
+    files = dict(facts["files"])
+    for path, rows in seen["files"].items():
+        known = {tuple(row[:4]): row[4] for row in files.get(path, ())}
+        for *place, fact in rows:
+            known[tuple(place)] = _joined(known.get(tuple(place), {}), fact)
+        files[path] = [[*place, fact] for place, fact in sorted(known.items())]
+    return facts | {"files": files, "training": training}
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """What two runs saw of one expression."""
+    return {
+        name: [*first.get(name, ()), *(v for v in second.get(name, ()) if v not in first.get(name, ()))]
+        for name in {**first, **second}
+    }
 
 
 def _built_from(run: Run) -> list[str | Path]:
@@ -220,6 +243,8 @@ def convert_source(run: Run, options: ConvertOptions, progress: Progress) -> Any
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    if conversion.training is not None:
+        (run.package / "training.json").write_text(json.dumps(conversion.training, indent=1) + "\n")
     if not run.package_config.exists():
         run.package_config.write_text(json.dumps(package_config(target), indent=2) + "\n")
     return conversion

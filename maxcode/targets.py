@@ -17,7 +17,10 @@ from maxcode.errors import MaxCodeError
 from maxcode.weight_files import check_safetensors_folder, read_gguf_architecture
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-_FORMS = "a hub id, a folder, a .gguf file, file.py:Class, pkg.mod:Class or transformers:<type>[:<Class>]"
+_FORMS = (
+    "a hub id, a folder, a .gguf file, file.py:Class, pkg.mod:Class, transformers:<type>[:<Class>], "
+    "or a training program train.py[:function]"
+)
 # Folders beside the package, and modules that it imports: a package of such a name would hide them.
 _TAKEN = (
     frozenset({"jax", "flax", "numpy", "safetensors", "jaxtyping", "weights", "report", "tests"})
@@ -49,6 +52,7 @@ class Target:
     allow_pickle: bool = False
     trust_remote_code: bool = False
     weights: str = "noise"
+    training: dict[str, Any] | None = None  # {"file", "entry"}: a program that trains, not a model alone
 
     def to_json(self) -> str:
         """The text of `target.json`."""
@@ -142,6 +146,8 @@ def _parse_file(text: str, path: Path) -> Target:
         return Target(text, "gguf", path=str(path.resolve().parent), gguf_file=path.name)
     if path.suffix == ".py":
         tree = names.parse_file(path)
+        if not isinstance(tree, str) and names.trains(tree):
+            return _training(text, path, None)
         known = list(names.classes(tree)) if not isinstance(tree, str) else []
         do = f"name one of its classes: {', '.join(f'{text}:{n}' for n in known)}" if known else "name a class"
         raise MaxCodeError(text, "no class is named", "file.py:Class", do)
@@ -153,6 +159,9 @@ def _parse_class(text: str, left: str, class_name: str) -> Target:
     if not class_name.isidentifier():
         raise MaxCodeError(text, f"{class_name!r} is no class name", "file.py:Class or pkg.mod:Class")
     if path.is_file():
+        tree = names.parse_file(path)
+        if not isinstance(tree, str) and names.is_program(tree, class_name):
+            return _training(text, path, class_name)
         return Target(text, "module", class_name=class_name, path=str(path.resolve()))
     if left.endswith(".py") or "/" in left:
         siblings = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
@@ -160,6 +169,11 @@ def _parse_class(text: str, left: str, class_name: str) -> Target:
     if not all(part.isidentifier() for part in left.split(".")):
         raise MaxCodeError(text, f"{left!r} is neither a file nor a module name", _FORMS)
     return Target(text, "module", module=left, class_name=class_name)
+
+
+def _training(text: str, path: Path, entry: str | None) -> Target:
+    """A training program: the file's own statements, or one of its functions."""
+    return Target(text, "module", path=str(path.resolve()), training={"file": str(path.resolve()), "entry": entry})
 
 
 def _check_options(kind: str, options: TargetOptions) -> None:
@@ -182,6 +196,8 @@ def validate(target: Target, *, with_weights: bool = True) -> None:
     Raises:
       MaxCodeError: what `maxcode convert` could not use, with what to do about it.
     """
+    if target.training is not None:
+        return
     if target.kind == "module":
         _validate_class(target)
     elif target.kind == "gguf":
@@ -279,7 +295,8 @@ def _check_arguments(
 
 def default_output(target: Target) -> Path:
     """The output folder when none is given: the last part of the target's name, as an identifier."""
-    source = target.class_name or target.type or target.gguf_file or Path(target.path or target.text).name
+    program = target.training and (target.training["entry"] or Path(target.training["file"]).stem)
+    source = program or target.class_name or target.type or target.gguf_file or Path(target.path or target.text).name
     if target.kind == "hub":
         source = target.text.rpartition("/")[2]
     return Path(package_name(source.removesuffix(".gguf")))

@@ -22,7 +22,7 @@ class Names:
 
     def __init__(self, context: Context, definition: Definition) -> None:
         self.context, self.definition, self.configs = context, definition, context.config_classes
-        self.own = {d.name for d in context.definitions}
+        self.own = {d.name for d in context.definitions} | context.provided
 
     def run(self) -> None:
         """Import what the definition's code reads; unresolved names are gaps."""

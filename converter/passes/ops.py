@@ -56,7 +56,7 @@ class Ops(ast.NodeTransformer):
         self.context, self.definition = context, definition
         self.types = Kinds(context, definition, function)
         self.compared = False
-        self.constructs = function.name == "__init__"
+        self.constructs = function.name == "__init__" and not context.is_program
         self.local = {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)}
 
     # --- calls

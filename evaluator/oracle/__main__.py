@@ -115,6 +115,10 @@ def _resolve(arguments: argparse.Namespace) -> int:
     target["overrides"] = (target.get("overrides") or {}) | dict(arguments.sets)
     target["full_size"] = bool(target.get("full_size") or arguments.full_size)
     resolved = resolve(target)
+    if resolved["training"]:
+        from maxcode.evaluator.oracle.training_target import save_facts
+
+        resolved = save_facts(resolved, arguments.out)
     write_target(resolved, arguments.out / "target.json")
     _say(sys.stdout, json.dumps({"class": resolved["class_name"], "module": resolved["module"]}))
     return 0

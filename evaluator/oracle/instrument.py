@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from maxcode.evaluator.oracle.script import CUTS, cut
+
 RECORD, CALL = "__maxcode_record__", "__maxcode_call__"
 _MAX_SHAPES = 6
 _TORCH_NAMESPACES = ("torch.nn.functional", "torch", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init")
@@ -231,6 +233,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> Any:
         """Compile the module with its expressions wrapped."""
         tree = ast.parse(self.get_data(self.path), self.path)
+        if self.path in CUTS:
+            tree = cut(tree, CUTS[self.path])
         positions = self.recorder.positions[self.path] = []
         self.recorder.files[self.path] = {}
         tree = ast.fix_missing_locations(_Wrap(self.path, positions).visit(tree))

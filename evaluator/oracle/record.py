@@ -19,6 +19,7 @@ from maxcode.evaluator.oracle.learning import gradients, training
 from maxcode.evaluator.oracle.progress import progress
 from maxcode.evaluator.oracle.session import NotApplicableError, Session
 from maxcode.evaluator.oracle.store import Recording, write_json
+from maxcode.evaluator.oracle.training_loop import loop
 
 SCENARIOS: dict[str, Callable[[Session], Recording]] = {
     "exact": exact,
@@ -30,6 +31,7 @@ SCENARIOS: dict[str, Callable[[Session], Recording]] = {
     "cache": cache,
     "gradients": gradients,
     "training": training,
+    "loop": loop,
     "modules": modules,
     "dtypes": dtypes,
 }

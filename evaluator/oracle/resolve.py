@@ -11,7 +11,7 @@ from maxcode.evaluator.oracle.build import build_inputs, call, construct, init_a
 from maxcode.evaluator.oracle.errors import OracleError
 from maxcode.evaluator.oracle.flatten import bind
 from maxcode.evaluator.oracle.progress import progress
-from maxcode.evaluator.oracle.target import Target
+from maxcode.evaluator.oracle.target import Target, load_target
 
 
 def resolve(target: Target) -> Target:
@@ -203,6 +203,11 @@ def _gguf(target: Target) -> Target:
 
 
 def _module(target: Target) -> Target:
+    if target["training"] and "until" not in target["training"]:
+        from maxcode.evaluator.oracle.training_target import resolve_training
+
+        target = load_target(resolve_training(target))
+        return target
     if target["path"]:
         path = Path(target["path"])
         target |= {"path": str(path.resolve()), "module": target["module"] or importing.file_module_name(path)}

@@ -1,10 +1,12 @@
 """Reading `target.json` (docs/interfaces.md §3). Here a target is a plain dictionary with every field present."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from maxcode.evaluator.oracle.errors import OracleError
+from maxcode.evaluator.oracle.script import CUTS, CutFinder
 
 Target = dict[str, Any]
 
@@ -26,6 +28,7 @@ _DEFAULTS: Target = {
     "allow_pickle": False,
     "trust_remote_code": False,
     "weights": None,
+    "training": None,
 }
 
 
@@ -42,7 +45,18 @@ def load_target(source: str | Path | Target) -> Target:
     if target["weights"] is None:
         target["weights"] = "stored" if target["kind"] in ("folder", "hub", "gguf") else "noise"
     target["config"] = _floats(target["config"])
+    if target["training"]:
+        without_program(target["training"])
     return target
+
+
+def without_program(training: dict[str, Any]) -> None:
+    """From now on an import of a training program's file runs what it defines and not the program itself."""
+    path = str(Path(training["file"]).resolve())
+    if "until" in training and path not in CUTS:
+        CUTS[path] = training["until"]
+        sys.meta_path.insert(0, CutFinder())
+        sys.path.insert(0, str(Path(path).parent))
 
 
 def _read(path: Path) -> Target:

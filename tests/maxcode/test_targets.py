@@ -200,7 +200,7 @@ def test_target_json_holds_every_field_of_the_contract():
     record = json.loads(parse_target("transformers:bert").to_json())
     assert {"text", "kind", "module", "class_name", "config_module", "config_class", "config", "path", "gguf_file",
             "revision", "init", "inputs", "seed", "allow_pickle", "trust_remote_code", "weights", "overrides",
-            "full_size", "type"} == set(record)  # fmt: skip
+            "full_size", "type", "training"} == set(record)  # fmt: skip
     assert Target(**record) == parse_target("transformers:bert")
 
 
