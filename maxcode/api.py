@@ -15,7 +15,7 @@ from maxcode import packaging, planning, stages
 from maxcode.broken import BrokenPackageError, as_gap
 from maxcode.errors import MaxCodeError
 from maxcode.excerpts import with_lines
-from maxcode.output import check_output, is_ours, read_marker, recover, staged_output
+from maxcode.output import check_output, find_package, is_ours, read_marker, recover, staged_output
 from maxcode.progress import Progress
 from maxcode.records import Record, counted, empty_record
 from maxcode.stages import ConvertOptions, GateOptions, Run
@@ -190,7 +190,7 @@ def _gate(run: Run, package: Path, options: GateOptions, record: Record, progres
 
 def gate(folder: Path, options: GateOptions, progress: Progress) -> Record:
     """Run every check on a package again and renew its report."""
-    package, marker = stages.find_package(folder)
+    package, marker = find_package(folder)
     if not (package / "weights").is_dir():
         gaps = packaging.read_report(package).get("gaps")
         do = (
@@ -232,7 +232,7 @@ def to_hf(folder: Path, destination: Path, *, force: bool, progress: Progress) -
     """Write a package's weights back as Hugging Face safetensors; "verified" when every byte is the source's."""
     from maxcode.evaluator.verdict import Check, decide
 
-    package, _ = stages.find_package(folder)
+    package, _ = find_package(folder)
     _keep_packages(destination, force)
     progress.plan("weights")
     progress.stage("weights")
@@ -257,7 +257,7 @@ def _keep_packages(destination: Path, force: bool) -> None:
 
 def generate(folder: Path, request: dict[str, Any], progress: Progress, *, unsandboxed: bool = False) -> Record:
     """Let a package write text."""
-    package, marker = stages.find_package(folder)
+    package, marker = find_package(folder)
     progress.plan("generate")
     progress.stage("generate")
     answer = stages.generate(package, request, progress, unsandboxed=unsandboxed)

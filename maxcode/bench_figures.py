@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from maxcode.errors import MaxCodeError
+from maxcode.output import find_package
 from maxcode.processes import python_module
-from maxcode.stages import find_package
 from maxcode.two_sides import sides
 
 POSITIONS, STEPS = 512, 64

@@ -177,3 +177,23 @@ def _umask() -> int:
 
 def _escape(name: str) -> str:
     return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+def find_package(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """An output folder of MaxCode and its marker record.
+
+    Raises:
+      MaxCodeError: the folder does not exist or MaxCode did not write it.
+    """
+    if not is_ours(folder):
+        found = "MaxCode did not write it" if folder.is_dir() else "no such folder"
+        raise MaxCodeError(str(folder), found, "an output folder of maxcode convert", "run maxcode convert first")
+    marker = read_marker(folder)
+    if "request" not in marker:
+        do = (
+            f"name the package that it was written from, {marker['package']}"
+            if "package" in marker
+            else "convert again"
+        )
+        raise MaxCodeError(str(folder), "no package, though MaxCode wrote it", "an output of maxcode convert", do)
+    return folder.resolve(), marker

@@ -20,6 +20,7 @@ from maxcode.evaluator.worker import ENVIRONMENT
 from maxcode.processes import cache_folder, python_module, run_stage, stage_environment
 from maxcode.progress import Progress
 from maxcode.targets import Target, validate
+from maxcode.training_facts import with_training
 
 ORACLE = "maxcode.evaluator.oracle"
 
@@ -171,28 +172,10 @@ def probe(run: Run, progress: Progress) -> dict[str, Any]:
         raise _silent("facts")
     facts = json.loads(run.facts.read_text())
     if (training := run.read_target().get("training")) is not None:
-        facts = with_training(facts, training, json.loads((run.root / "training_facts.json").read_text()))
+        seen = json.loads((run.root / "training_facts.json").read_text())
+        facts = with_training(facts, training, seen)
         run.facts.write_text(json.dumps(facts))
     return facts
-
-
-def with_training(facts: dict[str, Any], training: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
-    """Facts of the model's runs joined with those of the training program's."""
-    files = dict(facts["files"])
-    for path, rows in seen["files"].items():
-        known = {tuple(row[:4]): row[4] for row in files.get(path, ())}
-        for *place, fact in rows:
-            known[tuple(place)] = _joined(known.get(tuple(place), {}), fact)
-        files[path] = [[*place, fact] for place, fact in sorted(known.items())]
-    return facts | {"files": files, "training": training}
-
-
-def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """What two runs saw of one expression."""
-    return {
-        name: [*first.get(name, ()), *(v for v in second.get(name, ()) if v not in first.get(name, ()))]
-        for name in {**first, **second}
-    }
 
 
 def _built_from(run: Run) -> list[str | Path]:
@@ -382,28 +365,6 @@ def generate(package: Path, request: dict[str, Any], progress: Progress, *, unsa
         return json.loads(text.strip().splitlines()[-1])
     except (IndexError, ValueError):
         raise InternalError("generate", f"answered {text[-200:]!r}", "one JSON record") from None
-
-
-def find_package(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """An output folder of MaxCode and its marker record.
-
-    Raises:
-      MaxCodeError: the folder does not exist or MaxCode did not write it.
-    """
-    from maxcode.output import is_ours, read_marker
-
-    if not is_ours(folder):
-        found = "MaxCode did not write it" if folder.is_dir() else "no such folder"
-        raise MaxCodeError(str(folder), found, "an output folder of maxcode convert", "run maxcode convert first")
-    marker = read_marker(folder)
-    if "request" not in marker:
-        do = (
-            f"name the package that it was written from, {marker['package']}"
-            if "package" in marker
-            else "convert again"
-        )
-        raise MaxCodeError(str(folder), "no package, though MaxCode wrote it", "an output of maxcode convert", do)
-    return folder.resolve(), marker
 
 
 def _oracle(run: Run, progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from maxcode.errors import MaxCodeError
 from maxcode.evaluator.peer import Peer
+from maxcode.output import find_package
 from maxcode.processes import python_module
-from maxcode.stages import ORACLE, find_package
+from maxcode.stages import ORACLE
 
 
 @dataclass(frozen=True)
