@@ -6,6 +6,7 @@ from typing import Any
 from maxcode.converter import plumbing as tables
 from maxcode.converter.autograd import METHODS, is_gradient_function
 from maxcode.converter.context import Context, Definition, attach_facts
+from maxcode.converter.library import defines
 from maxcode.converter.nodes import blocks
 from maxcode.converter.optional import absent_names
 from maxcode.converter.passes.fold import Fold
@@ -179,7 +180,7 @@ def is_model_code(context: Context, qualified: str) -> bool:
             return False
         parts = qualified.split(".")
         if len(parts) < 4 or parts[1] != "models":
-            return _is_generic_head(context, qualified)
+            return _is_generic_head(context, qualified) or _is_free_function(context, qualified)
         return parts[2] != "auto" and not parts[3].startswith("configuration_")
     return context.project.outline(qualified) is not None
 
@@ -192,6 +193,17 @@ def _is_generic_head(context: Context, qualified: str) -> bool:
     located = context.project.outline(qualified)
     body = located[1].body if located is not None and isinstance(located[1], ast.ClassDef) else ()
     return any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in body)
+
+
+def _is_free_function(context: Context, qualified: str) -> bool:
+    """Whether a function of the framework that nothing stands for computes with tensors or numbers alone."""
+    located = context.project.outline(qualified)
+    if located is None or not isinstance(located[1], ast.FunctionDef) or located[1].decorator_list:
+        return False
+    home = tables.NAMESAKES.get(located[0].module.rpartition(".")[2])
+    if home is not None and defines(home, located[2]):
+        return False
+    return located[0].module.partition(".")[2] in tables.FUNCTION_MODULES
 
 
 def is_record(context: Context, qualified: str) -> bool:

@@ -31,9 +31,12 @@ def spelled_assignment(node: ast.Expr) -> ast.Assign | None:
 
 
 def built_class(node: ast.Call) -> ast.Call | None:
-    """`AutoModel.from_config(config)` as `Model(config)`, with the class that every run built; None for other calls."""
+    """`AutoModel.from_config(config)` as `Model(config)`, with the class that every run built; None for other calls.
+
+    Likewise `Model._from_config(config)`, which only sets dtypes besides.
+    """
     file, names = getattr(node, "file", None), seen(node).get("names", ())
-    is_dispatch = any(tables.last(name) in _BUILDERS and ".auto." in name for name in callees(node))
+    is_dispatch = any(tables.last(name) in _BUILDERS and _is_frameworks(name) for name in callees(node))
     if not is_dispatch or file is None or len(names) != 1 or not names[0].startswith(_MODULE) or not node.args:
         return None
     qualified = names[0].removeprefix(_MODULE)
@@ -45,6 +48,10 @@ def built_class(node: ast.Call) -> ast.Call | None:
     made = copy_facts(ast.Call(copy_facts(ast.Name(short, ast.Load()), node.func), node.args[:1], []), node)
     made.seen = seen(node) | {"callee": [qualified]}
     return made
+
+
+def _is_frameworks(name: str) -> bool:
+    return ".auto." in name or name.startswith(f"{tables.FRAMEWORK}modeling_utils.")
 
 
 def is_never_built(node: ast.Call) -> bool:

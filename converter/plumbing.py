@@ -14,6 +14,7 @@ KEPT_PACKAGES = frozenset(sys.stdlib_module_names) | {"numpy", "einops"}  # impo
 DROPPED_DECORATORS = frozenset({
     "add_start_docstrings", "add_start_docstrings_to_model_forward", "add_code_sample_docstrings",
     "replace_return_docstrings",
+    "accepts_precomputed_kwargs",  # renames keywords that no signature has
     "auto_docstring", "can_return_tuple", "capture_outputs", "check_model_inputs", "merge_with_config_defaults",
     "deprecate_kwarg", "force_accelerate_hooks", "use_experts_implementation", "use_kernel_forward_from_hub",
     "use_kernel_func_from_hub", "use_kernel_func_from_hub_with_fallback", "use_kernelized_func", "strict",
@@ -51,6 +52,11 @@ TORCH_PACKAGES = {"torch.distributions.": "distributions"}
 
 # Modules of the framework whose functions have namesakes in a support module, where that has them.
 NAMESAKES = {"activations": "activations", "masking_utils": "masks", "loss_utils": "losses"}
+# Modules of the framework whose functions are part of the models that call them, where nothing stands for them.
+FUNCTION_MODULES = frozenset({
+    "vision_utils", "image_processing_utils", "image_utils", "pytorch_utils", "utils.generic", "modeling_utils",
+    "audio_utils",
+})  # fmt: skip
 RECORDS_MODULES = ("modeling_outputs", "utils.generic")
 
 DROPPED_BASES = frozenset({"GenerationMixin", "PushToHubMixin", "EmbeddingAccessMixin", "ABC", "ModuleUtilsMixin"})
@@ -114,6 +120,9 @@ CONSTANT_ARGUMENTS = {
 # Arguments of functions that the support library stands for: names that other releases have, and what it does without.
 RENAMED_ARGUMENTS = {"past_key_values": "cache", "past_key_value": "cache", "input_embeds": "inputs_embeds"}
 UNNEEDED_ARGUMENTS = {"cache_position": "`cache_position` says where the cache stands; masks read it from the cache"}
+KEYWORDS_ARGUMENT = (
+    "kwargs"  # a plain parameter of that name takes a caller's keywords, for values worked out beforehand
+)
 CACHE_SWITCH = "use_cache"
 CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "past_key_value")
 

@@ -138,14 +138,21 @@ def helper(value: Function) -> Function:
     return value
 
 
-def apply_op(name: str, args: Sequence[ast.expr], keywords: Mapping[str, ast.expr]) -> Applied:
-    """Convert the call `name(*args, **keywords)`; a method's receiver comes first in `args`. Raises NoRule."""
-    return _apply(registry.entries(registry.OPS, name), name, args, keywords)
+def apply_op(
+    name: str, args: Sequence[ast.expr], keywords: Mapping[str, ast.expr], *, concrete: bool = False
+) -> Applied:
+    """Convert the call `name(*args, **keywords)`; a method's receiver comes first in `args`. Raises NoRule.
+
+    `concrete`: the values that the result's shape depends on are known when the call runs.
+    """
+    return _apply(registry.entries(registry.OPS, name), name, args, keywords, concrete=concrete)
 
 
-def apply_method(name: str, receiver: ast.expr, args: Sequence[ast.expr], keywords: Mapping[str, ast.expr]) -> Applied:
+def apply_method(
+    name: str, receiver: ast.expr, args: Sequence[ast.expr], keywords: Mapping[str, ast.expr], *, concrete: bool = False
+) -> Applied:
     """Convert `receiver.name(*args, **keywords)` on a tensor. Raises NoRule."""
-    return apply_op(f"torch.Tensor.{name}", [receiver, *args], keywords)
+    return apply_op(f"torch.Tensor.{name}", [receiver, *args], keywords, concrete=concrete)
 
 
 def apply_attribute(name: str, receiver: ast.expr) -> Applied:
@@ -158,7 +165,14 @@ def apply_module(name: str, args: Sequence[ast.expr], keywords: Mapping[str, ast
     return _apply(registry.entries(registry.MODULES, name), name, args, keywords)
 
 
-def _apply(rules: Sequence[Rule], name: str, args: Sequence[ast.expr], keywords: Mapping[str, ast.expr]) -> Applied:
+def _apply(
+    rules: Sequence[Rule],
+    name: str,
+    args: Sequence[ast.expr],
+    keywords: Mapping[str, ast.expr],
+    *,
+    concrete: bool = False,
+) -> Applied:
     misses = []
     for rule in rules:
         try:
@@ -169,16 +183,16 @@ def _apply(rules: Sequence[Rule], name: str, args: Sequence[ast.expr], keywords:
         if rule.when is not None and not bound.satisfies(rule.when):
             misses.append(f"{rule.function.__name__}: its condition does not hold")
             continue
-        _check_limits(rule, name, bound)
+        _check_limits(rule, name, bound, concrete)
         return _emit(rule, bound)
     if not rules:
         raise NoRule(f"no rule for {name!r}; add one to converter/rules/")
     raise NoRule(f"no rule for this form of {name!r} ({'; '.join(dict.fromkeys(misses))})")
 
 
-def _check_limits(rule: Rule, name: str, bound: Bound) -> None:
+def _check_limits(rule: Rule, name: str, bound: Bound, concrete: bool) -> None:
     for reason, predicate in rule.limits.items():
-        if bound.satisfies(predicate):
+        if bound.satisfies(predicate) and not (concrete and DEPENDS_ON_DATA in reason):
             raise NoRule(f"{name}: {reason}")
 
 

@@ -17,7 +17,7 @@ from flax import nnx
 from jax.extend.core import jaxprs_in_params
 
 from maxcode.evaluator.capture import watching
-from maxcode.evaluator.package import accepted, named_outputs, split_static, to_jax, walk
+from maxcode.evaluator.package import named_outputs, split_static, to_jax, walk
 
 # Primitive -> family. The oracle's `operations` use the same families for torch's functions.
 FAMILIES = {
@@ -36,7 +36,7 @@ def traced_operations(model: nnx.Module, inputs: dict[str, Any]) -> tuple[Operat
     `model` must be unscanned, so that every layer is traced under its own name.
     """
     graph, state = nnx.split(model)
-    traced, static = split_static(accepted(model, inputs))
+    traced, static = split_static(model, inputs)
 
     def forward(state, traced):
         merged = nnx.merge(graph, state)

@@ -5,6 +5,7 @@ The contract is docs/interfaces.md section 4; nothing of the converter is import
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import inspect
 import json
@@ -196,14 +197,29 @@ def named_outputs(output: Any, prefix: str = "") -> dict[str, Any]:
     return named
 
 
-def split_static(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs that hold arrays (traced), and those that are plain Python values (static)."""
+def split_static(model: nnx.Module | type, inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs that hold arrays (traced), and those that a compiled call closes over (static), of those it accepts.
+
+    Static are plain Python values, and arrays whose values decide shapes: the model's `host_arguments`.
+    """
+    inputs, closed = accepted(model, inputs), set(getattr(model, "host_arguments", ()))
 
     def is_traced(value: Any) -> bool:
         return any(isinstance(leaf, np.ndarray | jax.Array) for leaf in jax.tree.leaves(value))
 
-    traced = {k: v for k, v in inputs.items() if is_traced(v)}
-    return traced, {k: v for k, v in inputs.items() if k not in traced}
+    traced = {k: v for k, v in inputs.items() if k not in closed and is_traced(v)}
+    return traced, {k: to_jax(v) for k, v in inputs.items() if k not in traced}
+
+
+def static_key(static: dict[str, Any]) -> str:
+    """What tells static inputs of one compiled call from those of another."""
+
+    def content(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray | jax.Array):
+            return leaf
+        return str(leaf.dtype), leaf.shape, hashlib.sha256(np.asarray(leaf).tobytes()).hexdigest()
+
+    return repr(jax.tree.map(content, sorted(static.items())))
 
 
 def new_cache(model: nnx.Module, inputs: dict[str, Any], batch: int, length: int) -> Any:
@@ -229,7 +245,7 @@ class Runner:
 
     def function(self, static: dict[str, Any]) -> Callable[..., Any]:
         """The jitted `(state, traced inputs) -> outputs` for these static inputs."""
-        key = repr(sorted(static.items()))
+        key = static_key(static)
         if key not in self._compiled:
 
             def forward(state, traced):
@@ -240,7 +256,7 @@ class Runner:
         return self._compiled[key]
 
     def __call__(self, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
-        traced, static = split_static(accepted(self.model, inputs))
+        traced, static = split_static(self.model, inputs)
         outputs = self.function(static)(self.state, to_jax(traced))
         return {name: np.asarray(value) for name, value in outputs.items()}
 

@@ -22,7 +22,6 @@ from maxcode.evaluator.checks.cache import stepwise
 from maxcode.evaluator.package import (
     Package,
     Runner,
-    accepted,
     cast_floats,
     named_outputs,
     new_cache,
@@ -113,7 +112,7 @@ def _bits(digest: Any, tree: Any) -> None:
 
 
 def _gradients(runner: Runner, inputs: dict[str, Any]) -> Any:
-    traced, static = split_static(accepted(runner.model, inputs))
+    traced, static = split_static(runner.model, inputs)
 
     def loss(state, traced):
         outputs = named_outputs(nnx.merge(runner.graph, state)(**traced, **static))
@@ -124,7 +123,7 @@ def _gradients(runner: Runner, inputs: dict[str, Any]) -> Any:
 
 def _program(digest: Any, model: nnx.Module, inputs: dict[str, Any], cache: Any = None) -> None:
     graph, state = nnx.split(model)
-    traced, static = split_static(accepted(model, inputs))
+    traced, static = split_static(model, inputs)
 
     def forward(state, traced, cache):
         merged = nnx.merge(graph, state)

@@ -11,7 +11,7 @@ from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.library import defines
 from maxcode.converter.nodes import attribute, call, name, typed
 from maxcode.converter.passing import apply
-from maxcode.converter.rule import DEPENDS_ON_DATA, Applied, NoRule, apply_attribute, apply_method, apply_op
+from maxcode.converter.rule import DEPENDS_ON_DATA, Applied, NoRule, apply_attribute, apply_op
 from maxcode.converter.rules import constants
 
 _PLAIN_TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "ndim", "at", "size", "itemsize", "nbytes"})
@@ -25,7 +25,7 @@ _DRAWS = {
 }
 _FILLED = frozenset({"jnp.empty", "jnp.zeros", "jnp.ones"})  # calls whose first argument is the shape
 _LOSSES = "transformers.loss."
-_PYTHON = frozenset({"__getitem__", "keys", "items", "values"})
+_PYTHON = frozenset({"__getitem__", "keys", "items", "values", "append", "extend"})
 
 
 def convert_operations(context: Context) -> None:
@@ -168,14 +168,9 @@ class Ops(ast.NodeTransformer):
         if drawn is not None:
             return drawn
         try:
-            if qualified.startswith("torch.Tensor."):
-                receiver = self._receiver(node)
-                if receiver is None:  # torch.Tensor.method(x, …)
-                    applied = apply_op(qualified, arguments, keywords)
-                else:
-                    applied = apply_method(tables.last(qualified), receiver, arguments, keywords)
-            else:
-                applied = apply_op(qualified, arguments, keywords)
+            if qualified.startswith("torch.Tensor.") and (receiver := self._receiver(node)) is not None:
+                arguments = [receiver, *arguments]
+            applied = apply_op(qualified, arguments, keywords, concrete=hasattr(node, "on_host"))
         except NoRule as missing:
             if DEPENDS_ON_DATA in missing.reason and not seen(node):
                 return self._refused(node, qualified, missing.reason)

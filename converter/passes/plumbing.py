@@ -3,6 +3,7 @@
 import ast
 from typing import Any, ClassVar
 
+from maxcode.converter import embeddings
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, copy_facts, kinds, seen
@@ -14,7 +15,7 @@ from maxcode.converter.dynamic import (
     spelled_attribute,
 )
 from maxcode.converter.initial import is_initialiser, is_weight_write
-from maxcode.converter.nodes import assign, attribute, call, stored
+from maxcode.converter.nodes import assign, attribute, call, is_none, stored
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 
@@ -27,6 +28,7 @@ class Plumbing(ast.NodeTransformer):
         self.context, self.absent = context, (absent or {}).keys()
         self.is_constructor = False
         self.function: ast.FunctionDef | None = None  # the one that is visited
+        self.owner = ""  # the class that is visited
         self.constants: list[dict[str, ast.expr]] = [{n: ast.Constant(v) for n, v in (absent or {}).items()}]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
@@ -48,6 +50,8 @@ class Plumbing(ast.NodeTransformer):
                 constants[tables.CACHE_SWITCH] = _not_none(cache) if cache else ast.Constant(False)
         if "device" in names:
             constants["device"] = ast.Constant(None)
+        if tables.KEYWORDS_ARGUMENT in names and _uses_framework(node):
+            constants[tables.KEYWORDS_ARGUMENT] = ast.Constant(None)
         positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
         node.dropped = {i for i, name in enumerate(positional) if name in constants}
         for name in set(constants) & names:
@@ -62,6 +66,7 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        self.owner = f"{node.file.module}.{node.name}" if hasattr(node, "file") else node.name
         if any(
             tables.last(ast.unparse(d)) == ROPE_DECORATOR for f in node.body for d in getattr(f, "decorator_list", ())
         ):
@@ -111,7 +116,8 @@ class Plumbing(ast.NodeTransformer):
         return tables.last(name) in tables.DROPPED_CALLS and not self._is_own_function(call)
 
     def _is_own_function(self, call: ast.Call) -> bool:
-        return isinstance(call.func, ast.Name) and call.func.id in getattr(call, "file", self).definitions
+        file = getattr(call, "file", self)
+        return isinstance(call.func, ast.Name) and call.func.id in file.definitions and not _is_plumbing_file(file)
 
     definitions: ClassVar[dict] = {}  # of nodes whose file is not known
 
@@ -193,7 +199,7 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        spelled = spelled_attribute(node) or built_class(node) or has_attribute(node)
+        spelled = spelled_attribute(node) or built_class(node) or has_attribute(node) or self._embeddings(node)
         if spelled is not None:
             return self.visit(spelled)
         if is_never_built(node):
@@ -226,6 +232,13 @@ class Plumbing(ast.NodeTransformer):
             node.keywords = [k for k in node.keywords if not _always_none(k.value)]
         return node
 
+    def _embeddings(self, node: ast.Call) -> ast.expr | None:
+        """`self.get_input_embeddings()` as the layer that the framework finds by its name."""
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == embeddings.METHOD and not node.args):
+            return None
+        found = embeddings.input_embeddings(self.context, self.owner, node.func.value)
+        return copy_facts(found, node) if found is not None else None
+
     def _never_built(self, node: ast.Call) -> ast.expr:
         what = ast.unparse(node)
         self.context.assume(node, f"no run built {what}; the converted code raises where that would be built")
@@ -240,8 +253,14 @@ class Plumbing(ast.NodeTransformer):
 
     def _is_steering(self, keyword: ast.keyword) -> bool:
         return keyword.arg in (*tables.CONSTANT_ARGUMENTS, tables.CACHE_SWITCH, "device") or (
-            keyword.arg == "kwargs" and isinstance(keyword.value, ast.Name)
+            keyword.arg == tables.KEYWORDS_ARGUMENT and (isinstance(keyword.value, ast.Name) or is_none(keyword.value))
         )
+
+
+def _is_plumbing_file(file: Any) -> bool:
+    """Whether a file is the framework's, and none of its models: what it defines is what the tables speak of."""
+    module = getattr(file, "module", "")
+    return module.startswith(tables.FRAMEWORK) and not module.startswith(f"{tables.FRAMEWORK}models.")
 
 
 def _is_environment_question(name: str) -> bool:

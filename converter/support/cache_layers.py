@@ -59,6 +59,8 @@ class Cache:
         self._scanned: tuple[tuple[int, ...], ...] = ()
         self._closed: dict[int, set[str]] = {}
         self._opened: Slot | None = None
+        self.notes: dict[str, Array] = {}  # what the model remembers between calls, see `memory`
+        self.began_with_notes = False  # whether there were any when the current call began
 
     # --- attention layers
 
@@ -306,18 +308,20 @@ class Cache:
     # --- pytree
 
     def tree_flatten(self) -> Any:
-        """Arrays of all groups; the rest is structure."""
+        """Arrays of all groups and notes; the rest is structure."""
         structure = tuple((layers, stacked) for layers, stacked, _ in self._groups)
         flags = tuple((layer, tuple(sorted(names))) for layer, names in sorted(self._flags.items()) if names)
-        return [arrays for _, _, arrays in self._groups], (structure, flags)
+        return [self.notes, *(arrays for _, _, arrays in self._groups)], (structure, flags)
 
     @classmethod
     def tree_unflatten(cls, aux, children):
         """Inverse of `tree_flatten`."""
         structure, flags = aux
+        notes, *children = children
         cache = cls([(*layout, arrays) for layout, arrays in zip(structure, children, strict=True)])
         for layer, names in flags:
             cache._flags.setdefault(layer, set()).update(names)
+        cache.notes, cache.began_with_notes = notes, bool(notes)
         return cache
 
 

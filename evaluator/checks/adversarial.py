@@ -11,7 +11,7 @@ from maxcode.evaluator import tolerance
 from maxcode.evaluator.checks.exact import lifted_runner
 from maxcode.evaluator.checks.outputs import compare_outputs, worst
 from maxcode.evaluator.checks.registry import Context, NotApplicable, NotRun, check
-from maxcode.evaluator.package import Runner, accepted, cast_floats, named_outputs, split_static, to_jax
+from maxcode.evaluator.package import Runner, cast_floats, named_outputs, split_static, to_jax
 from maxcode.evaluator.peer import Peer
 from maxcode.evaluator.verdict import Check
 
@@ -93,7 +93,7 @@ def starting_point(context: Context, model: nnx.Module, name: str) -> dict[str, 
 
 def pullback(runner: Runner, inputs: dict[str, Any], name: str) -> Callable[..., jax.Array]:
     """The compiled `(x, cotangents) -> gradient` of our side with respect to the input `name`."""
-    traced, static = split_static(accepted(runner.model, inputs))
+    traced, static = split_static(runner.model, inputs)
     rest = to_jax({n: v for n, v in traced.items() if n != name})
 
     def gradient(x, cotangents):

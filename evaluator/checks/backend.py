@@ -5,7 +5,7 @@ import jax
 from maxcode.evaluator.backends import listed_backends
 from maxcode.evaluator.checks.precision import peer_rule
 from maxcode.evaluator.checks.registry import Context, NotApplicable, check
-from maxcode.evaluator.package import Runner, accepted, cast_floats, split_static, to_jax
+from maxcode.evaluator.package import Runner, cast_floats, split_static, to_jax
 from maxcode.evaluator.verdict import Check
 
 
@@ -30,6 +30,6 @@ def program(context: Context, **overrides: str) -> str:
     """The traced forward as text."""
     model = context.package.build(**context.package.overrides("float32", **overrides))
     inputs = cast_floats(context.scenario("float32").cases[0].inputs, "float32")
-    traced, static = split_static(accepted(model, inputs))
+    traced, static = split_static(model, inputs)
     runner = Runner(model)
     return str(jax.make_jaxpr(runner.function(static))(runner.state, to_jax(traced)))

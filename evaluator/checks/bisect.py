@@ -16,7 +16,7 @@ from maxcode.evaluator import tolerance
 from maxcode.evaluator.capture import watching
 from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.compare import Difference, difference
-from maxcode.evaluator.package import accepted, cast_floats, named_outputs, split_static, to_jax
+from maxcode.evaluator.package import cast_floats, named_outputs, split_static, to_jax
 from maxcode.evaluator.recording import Case
 from maxcode.evaluator.verdict import Check
 
@@ -107,7 +107,7 @@ def _caller(fqn: str, owners: dict[Any, Any], package: Path) -> str:
 def activations(model: nnx.Module, inputs: dict[str, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """(inputs, outputs) of every module call by (fqn, call number), each {name: array}, and the modules."""
     graph, state = nnx.split(model)
-    traced, static = split_static(accepted(model, inputs))
+    traced, static = split_static(model, inputs)
     owners: dict[tuple[str, int], nnx.Module] = {}
 
     def forward(state, traced):

@@ -1,5 +1,6 @@
 """`cache`: prefill and single steps equal the full forward; greedy tokens equal PyTorch's."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from flax import nnx
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.checks.outputs import compare_outputs
 from maxcode.evaluator.checks.registry import Context, check
-from maxcode.evaluator.package import accepted, cast_floats, named_outputs, new_cache, split_static, to_jax
+from maxcode.evaluator.package import cast_floats, named_outputs, new_cache, split_static, static_key, to_jax
 from maxcode.evaluator.recording import Case
 from maxcode.evaluator.verdict import Check
 
@@ -20,23 +21,27 @@ TRACES = 3  # prefill, step, and the first step where a cache's state appears (i
 class Decoder:
     """One model with its cache: `prefill`, then `step` by `step`; compiled once for each of the two shapes."""
 
-    def __init__(self, model: nnx.Module, fixed: dict[str, Any], batch: int, length: int):
-        traced, static = split_static(accepted(model, fixed))
-        graph, self.state = nnx.split(model)
-        self.fixed, self.cache = to_jax(traced), new_cache(model, fixed, batch, length)
+    def __init__(self, model: nnx.Module, fixed: dict[str, Any], batch: int, length: int, prompt_only: Sequence = ()):
+        self.model, self.fixed, self.prompt_only = model, fixed, prompt_only
+        self.graph, self.state = nnx.split(model)
+        self.cache = new_cache(model, fixed, batch, length)
         self.traces = 0
-
-        def call(state, cache, inputs):
-            self.traces += 1
-            output = nnx.merge(graph, state)(**inputs, **static, cache=cache)
-            return named_outputs(output), output.cache
-
-        self._call = jax.jit(call)
+        self._calls: dict[str, Any] = {}
 
     def __call__(self, **inputs: Any) -> dict[str, jax.Array]:
-        """Outputs for the next tokens; the cache moves on."""
-        outputs, self.cache = self._call(self.state, self.cache, {**self.fixed, **to_jax(inputs)})
+        """Outputs for the next tokens; the cache moves on. `prompt_only` inputs take part in the first call alone."""
+        traced, static = split_static(self.model, self.fixed | inputs)
+        outputs, self.cache = self._compiled(static)(self.state, self.cache, to_jax(traced))
+        self.fixed = {name: value for name, value in self.fixed.items() if name not in self.prompt_only}
         return outputs
+
+    def _compiled(self, static: dict[str, Any]) -> Any:
+        def call(state, cache, inputs):
+            self.traces += 1
+            output = nnx.merge(self.graph, state)(**inputs, **static, cache=cache)
+            return named_outputs(output), output.cache
+
+        return self._calls.setdefault(static_key(static), jax.jit(call))
 
 
 @check("cache", group="x64", cheap=True)
@@ -66,7 +71,8 @@ def stepwise(case: Case, model: nnx.Module) -> tuple[list[dict[str, jax.Array]],
     """Outputs of the prefill and of every step of a recorded case, and how often the model was traced."""
     fixed, prompt = _split(case)
     length, steps = case.record["length"], case.record["steps"]
-    decoder = Decoder(model, fixed, next(iter(prompt.values())).shape[0], length + steps)
+    batch = next(iter(prompt.values())).shape[0]
+    decoder = Decoder(model, fixed, batch, length + steps, case.record.get("prompt_only", ()))
     following = case.named("step_inputs")
     parts = [decoder(**prompt)]
     parts += [decoder(**{name: value[:, i : i + 1] for name, value in following.items()}) for i in range(steps)]
@@ -97,13 +103,14 @@ def _greedy(context: Context, case: Case, model: nnx.Module) -> tuple[int, int]:
     if expected is None:
         return 0, 0
     fixed, prompt = _split(case)
-    [name] = list(prompt)
-    logits = context.oracle.facts["logits"]
-    decoder = Decoder(model, fixed, expected.shape[0], case.record["length"] + expected.shape[1])
+    name = next((n for n in ("decoder_input_ids", "input_ids") if n in prompt), next(iter(prompt)))
+    logits, later = context.oracle.facts["logits"], case.record.get("prompt_only", ())
+    decoder = Decoder(model, fixed, expected.shape[0], case.record["length"] + expected.shape[1], later)
     token = decoder(**prompt)[logits][:, -1].argmax(-1)
     tokens = [token]
+    companions = {n: np.zeros_like(v[:, :1]) for n, v in prompt.items() if n != name}  # new tokens are text
     for _ in range(expected.shape[1] - 1):
-        token = decoder(**{name: token[:, None]})[logits][:, -1].argmax(-1)
+        token = decoder(**companions | {name: token[:, None]})[logits][:, -1].argmax(-1)
         tokens.append(token)
     chosen = np.asarray(jnp.stack(tokens, 1))
     return int((chosen == expected).sum()), expected.size

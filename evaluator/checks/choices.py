@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from maxcode.evaluator.package import accepted, named_outputs, split_static, to_jax
+from maxcode.evaluator.package import named_outputs, split_static, static_key, to_jax
 from maxcode.evaluator.recording import Case
 
 
@@ -26,9 +26,9 @@ class Replay:
         self._functions: dict[str, Any] = {}
 
     def __call__(self, inputs: dict[str, Any], case: Case) -> dict[str, np.ndarray]:
-        traced, static = split_static(accepted(self.model, inputs))
+        traced, static = split_static(self.model, inputs)
         choices = recorded_choices(case)
-        key = repr((sorted(static.items()), [c.shape for c in choices], jax.tree.map(jnp.shape, traced)))
+        key = repr((static_key(static), [c.shape for c in choices], jax.tree.map(jnp.shape, traced)))
         if key not in self._functions:
             self._functions[key] = jax.jit(lambda s, t, c: self._forward(s, t, c, static))
         outputs, counted = self._functions[key](self.state, to_jax(traced), choices)

@@ -8,7 +8,7 @@ from flax import nnx
 from maxcode.evaluator.capture import watching
 from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.operations import module_names, narrower, not_widened, traced_operations
-from maxcode.evaluator.package import accepted, cast_floats, named_outputs, split_static, to_jax
+from maxcode.evaluator.package import cast_floats, named_outputs, split_static, to_jax
 from maxcode.evaluator.verdict import Check
 
 FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
@@ -51,7 +51,7 @@ def dtypes(context: Context) -> Check:
 def boundary_dtypes(model: nnx.Module, inputs: dict[str, Any]) -> dict[tuple[str, int], dict[str, str]]:
     """Output dtypes {name: dtype} of every module call by (fqn, call number)."""
     graph, state = nnx.split(model)
-    traced, static = split_static(accepted(model, inputs))
+    traced, static = split_static(model, inputs)
     seen: dict[tuple[str, int], dict[str, str]] = {}
 
     def observe(fqn: str, call: int, module: nnx.Module, output: Any) -> None:

@@ -11,7 +11,7 @@ from flax import nnx
 from maxcode.evaluator import tolerance
 from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.ledger import Row
-from maxcode.evaluator.package import accepted, cast_floats, named_outputs, split_static, to_jax, value_of, variable
+from maxcode.evaluator.package import cast_floats, named_outputs, split_static, to_jax, value_of, variable
 from maxcode.evaluator.recording import Case
 from maxcode.evaluator.verdict import Check
 
@@ -41,7 +41,7 @@ def gradients(context: Context) -> Check:
     context.package.lift()
     model = context.package.build(**context.package.overrides("float64"))
     graph, params, rest = nnx.split(model, nnx.Param, ...)
-    traced, static = split_static(accepted(model, cast_floats(case.inputs, np.float64)))
+    traced, static = split_static(model, cast_floats(case.inputs, np.float64))
     weights = {name: jnp.asarray(weight) for name, weight in case.named("loss_weights").items()}
     function = jax.jit(jax.value_and_grad(loss_function(graph, static, weights), has_aux=True))
     (loss, _), grads = function(params, rest, to_jax(traced))

@@ -119,7 +119,7 @@ def _measured(run: Callable[[], Any]) -> float:
 
 
 def forward_run(runner: Runner, inputs: dict[str, Any]) -> tuple[Callable[[], Any], Any]:
-    traced, static = split_static(accepted(runner.model, inputs))
+    traced, static = split_static(runner.model, inputs)
     function, arrays = runner.function(static), to_jax(traced)
     return lambda: jax.block_until_ready(function(runner.state, arrays)), function.lower(runner.state, arrays).compile()
 
@@ -129,7 +129,7 @@ def training_run(context: Context, inputs: dict[str, Any]) -> tuple[Callable[[],
     model = context.package.fresh(**context.package.overrides("float32", matmul_precision="default"))
     optimizer = optax.adamw(1e-3)
     graph, params, rest = nnx.split(model, nnx.Param, ...)
-    traced, static = split_static(accepted(model, inputs))
+    traced, static = split_static(model, inputs)
 
     def loss(params, rest, traced):
         outputs = named_outputs(nnx.merge(graph, params, rest, copy=True)(**traced, **static))

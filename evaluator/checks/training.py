@@ -16,10 +16,10 @@ from maxcode.evaluator.checks.registry import Context, check
 from maxcode.evaluator.compare import difference
 from maxcode.evaluator.package import (
     Package,
-    accepted,
     cast_floats,
     named_outputs,
     split_static,
+    static_key,
     to_jax,
     value_of,
     variable,
@@ -58,17 +58,24 @@ def train(model: nnx.Module, case: Case) -> tuple[list[float], nnx.Module]:
     graph, params, rest = nnx.split(model, nnx.Param, ...)
     output = case.record.get("loss_output")
     weights = {output: jnp.ones(())} if output else {n: jnp.asarray(w) for n, w in case.named("loss_weights").items()}
-    batches = [split_static(accepted(model, cast_floats(case.tree(b), np.float64))) for b in case.record["batches"]]
-    loss = loss_function(graph, batches[0][1], weights)
+    batches = [split_static(model, cast_floats(case.tree(b), np.float64)) for b in case.record["batches"]]
+    steps: dict[str, Any] = {}
 
-    @jax.jit
-    def step(params, rest, moments, traced):
-        (value, rest), grads = jax.value_and_grad(loss, has_aux=True)(params, rest, traced)
-        updates, moments = optimizer.update(grads, moments, params)
-        return value, optax.apply_updates(params, updates), rest, moments
+    def step_for(static: dict[str, Any]) -> Any:
+        loss = loss_function(graph, static, weights)
+
+        @jax.jit
+        def step(params, rest, moments, traced):
+            (value, rest), grads = jax.value_and_grad(loss, has_aux=True)(params, rest, traced)
+            updates, moments = optimizer.update(grads, moments, params)
+            return value, optax.apply_updates(params, updates), rest, moments
+
+        return step
 
     moments, losses = optimizer.init(params), []
-    for traced, _ in batches:
+    for traced, static in batches:
+        key = static_key(static)
+        step = steps.setdefault(key, steps.get(key) or step_for(static))
         value, params, rest, moments = step(params, rest, moments, to_jax(traced))
         losses.append(float(value))
     return losses, nnx.merge(graph, params, rest)
@@ -135,7 +142,7 @@ def _model_drops(context: Context, random: Any) -> tuple[bool, str]:
     model = context.package.fresh(**context.package.overrides("float64"))
     model.train()
     graph, state = nnx.split(model)
-    traced, static = split_static(accepted(model, cast_floats(case.inputs, np.float64)))
+    traced, static = split_static(model, cast_floats(case.inputs, np.float64))
 
     @jax.jit
     def run(key, state, traced):

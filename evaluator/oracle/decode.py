@@ -35,24 +35,30 @@ class _Forced(LogitsProcessor):
 def cache(session: Session) -> Recording:
     """One case: prompt, the tokens that follow, full forward over both, PyTorch's cached steps, greedy tokens."""
     model = session.model("float64")
-    inputs, stepped = decode_inputs(session)
-    prompt = inputs | {stepped: inputs[stepped][:, :PROMPT]}
-    greedy = generate(model, prompt, min(session.tokens, _room(model)), "float64")
+    inputs, stepped, length = decode_inputs(session)
+    growing = _growing(inputs, stepped)
+    prompt = inputs | {name: inputs[name][:, :length] for name in growing}
+    given: set[str] = set()
+    with _noting_steps(model, given):
+        greedy = generate(model, prompt, min(session.tokens, _room(model, length)), "float64")
     if session.large():  # a trained model's own tokens vary enough, and one pass less is many seconds less
         inputs = inputs | {stepped: torch.cat([prompt[stepped], greedy["tokens"]], dim=1)}
     tokens = inputs[stepped]
-    steps = tokens.shape[1] - PROMPT
+    steps = tokens.shape[1] - length
     full, discrete = session.run("float64", inputs)
     name = logits_name(model, flatten(full))
     if name is None:
         raise NotApplicableError("the output holds no logits over a vocabulary")
-    own = greedy if session.large() else generate(model, prompt, steps, "float64", forced=tokens[:, PROMPT:])
-    error = _error(own["logits"], flatten(full)[name][:, PROMPT - 1 : -1])
+    own = greedy if session.large() else generate(model, prompt, steps, "float64", forced=tokens[:, length:])
+    error = _error(own["logits"], flatten(full)[name][:, length - 1 : -1])
     if error > AGREES:
         raise NotApplicableError(f"PyTorch's cached steps differ from its full forward by {error:.1e}: not causal")
     recording = Recording("cache", "decode", "float64")
-    case = recording.case("seed0", prompt, full, length=PROMPT, steps=steps, own_error=error)
-    case["step_inputs"] = {stepped: recording.put("seed0/steps." + stepped, tokens[:, PROMPT:])}
+    case = recording.case("seed0", prompt, full, length=length, steps=steps, own_error=error)
+    following = [name for name in growing if name == stepped or name in given]
+    case["step_inputs"] = {name: recording.put(f"seed0/steps.{name}", inputs[name][:, length:]) for name in following}
+    if stepped == "input_ids":  # a decoder's steps need what its encoder was given
+        case["prompt_only"] = sorted(set(prompt) - given - {stepped, "use_cache"})
     case["step_logits"] = recording.put("seed0/step_logits", own["logits"])
     case["greedy"] = recording.put("seed0/greedy", greedy["tokens"])
     case["greedy_gap"] = recording.put("seed0/greedy_gap", _gap(greedy["logits"]))
@@ -60,8 +66,35 @@ def cache(session: Session) -> Recording:
     return recording
 
 
-def decode_inputs(session: Session) -> tuple[dict[str, Any], str]:
-    """Unpadded inputs of prompt and following tokens, and the name of the ids that grow.
+@contextlib.contextmanager
+def _noting_steps(model: nn.Module, given: set[str]) -> Iterator[None]:
+    """Within the block, `given` collects the arguments with a value of all calls but the first."""
+    calls = 0
+
+    def note(_: nn.Module, __: tuple, kwargs: dict[str, Any]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            given.update(name for name, value in kwargs.items() if value is not None)
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _growing(inputs: dict[str, Any], stepped: str) -> list[str]:
+    """The ids that grow, and their companions of the same shape, such as token types."""
+    shape = inputs[stepped].shape
+    alike = [name for name, value in inputs.items() if torch.is_tensor(value) and value.shape == shape]
+    return [stepped, *(name for name in alike if name != stepped)]
+
+
+def decode_inputs(session: Session) -> tuple[dict[str, Any], str, int]:
+    """Unpadded inputs of prompt and following tokens, the name of the ids that grow, and the prompt's length.
+
+    The prompt holds all placeholders of images and the like.
 
     Raises:
       NotApplicableError: the model generates nothing, or keeps no cache.
@@ -72,7 +105,8 @@ def decode_inputs(session: Session) -> tuple[dict[str, Any], str]:
         raise NotApplicableError("the model has no generate() over token ids with a cache")
     stepped = "decoder_input_ids" if "decoder_input_ids" in specs else "input_ids"
     specs = {name: spec for name, spec in specs.items() if name not in ("use_cache", "attention_mask")}
-    length = min(PROMPT + STEPS, sequence_limit(model) or PROMPT + STEPS)
+    prompt = max([PROMPT, *(region[1][1] + 2 for region, _ in specs[stepped].get("fill", ()) if len(region) > 1)])
+    length = min(prompt + STEPS, sequence_limit(model) or prompt + STEPS)
     shape = (specs[stepped]["shape"][0], specs[stepped]["shape"][1])
     specs = specs | {stepped: resized({stepped: specs[stepped]}, shape, (shape[0], length), None)[stepped]}
     for name, spec in specs.items():  # companions of the ids, such as token types
@@ -81,7 +115,7 @@ def decode_inputs(session: Session) -> tuple[dict[str, Any], str]:
     inputs = session.made(specs, "float64")
     if stepped == "decoder_input_ids":
         inputs[stepped][:, 0] = start_token(model)
-    return inputs, stepped
+    return inputs, stepped, min(prompt, length - 1)
 
 
 def has_cache(model: nn.Module) -> bool:
@@ -149,9 +183,9 @@ def _plain_generation(model: nn.Module) -> Iterator[None]:
         model.generation_config = before
 
 
-def _room(model: nn.Module) -> int:
+def _room(model: nn.Module, prompt: int) -> int:
     limit = sequence_limit(model)
-    return limit - PROMPT if limit else 1 << 20
+    return limit - prompt if limit else 1 << 20
 
 
 def _gap(logits: Tensor) -> Tensor:

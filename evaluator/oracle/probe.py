@@ -17,7 +17,9 @@ from maxcode.evaluator.oracle import importing
 from maxcode.evaluator.oracle.flatten import flatten
 from maxcode.evaluator.oracle.instrument import InstrumentingFinder, Recorder, _qualified, kind_of
 
-_CONVERTED_PARTS = ("transformers.models.", "transformers.pytorch_utils", "transformers.modeling_layers")
+_CONVERTED_PARTS = (
+    "transformers.models.", "transformers.pytorch_utils", "transformers.modeling_layers", "transformers.vision_utils",
+)  # fmt: skip
 
 _REGISTRIES = (".configuration_", ".models.auto")
 

@@ -71,8 +71,25 @@ def resized(
             spec.pop("pad_left", None)
             spec.pop("pad_right", None)
             if padding:
-                spec[f"pad_{padding}"] = [(row * 3) % (shape[-1] // 2 + 1) for row in range(shape[0])]
+                spec[f"pad_{padding}"] = [_pad(row, shape[-1]) for row in range(shape[0])]
+        elif padding == "left" and spec.get("fill"):
+            spec["fill"] = [moved for region, value in spec["fill"] for moved in _moved(region, value, shape)]
     return result
+
+
+def _pad(row: int, length: int) -> int:
+    return (row * 3) % (length // 2 + 1)
+
+
+def _moved(region: list[list[int]], value: Any, shape: list[int]) -> list[Any]:
+    """Placeholders of a region, row by row behind that row's padding on the left, as far as they fit."""
+    if len(region) < 2:
+        return [[region, value]]
+    found = []
+    for row in range(*region[0]):
+        shift = min(_pad(row, shape[1]), max(0, shape[1] - region[1][1]))
+        found.append([[[row, row + 1], [bound + shift for bound in region[1]], *region[2:]], value])
+    return found
 
 
 def larger_batch(specs: Any, batch: int = 3) -> dict[str, Any] | None:

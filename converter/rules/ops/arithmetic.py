@@ -242,14 +242,6 @@ def where_method(input, condition, other):
     return jnp.where(condition, input, other)
 
 
-@op(
-    "torch.where", "torch.nonzero", "torch.Tensor.nonzero", "torch.argwhere", "torch.Tensor.argwhere",
-    limits={"the result's shape depends on data": lambda condition: True},
-)  # fmt: skip
-def where_indices(condition, *, as_tuple=False):
-    return jnp.nonzero(condition)
-
-
 @op("torch.masked_fill", "torch.Tensor.masked_fill", when=lambda value: is_number(value))
 def masked_fill_number(input, mask, value):
     return jnp.where(mask, value, input)

@@ -3,8 +3,7 @@
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_true, literal, ndim
-from maxcode.converter.facts import MISSING
+from maxcode.converter.arguments import is_true, ndim
 from maxcode.converter.rule import op
 from maxcode.converter.rules.ops.reduction import ValuesAndIndices
 
@@ -69,20 +68,3 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
         return jnp.searchsorted(sorted_sequence, input, side=side)
     search = jnp.vectorize(lambda row, values: jnp.searchsorted(row, values, side=side), signature="(n),(m)->(m)")
     return search(sorted_sequence, input)
-
-
-@op("torch.bincount", "torch.Tensor.bincount", limits={
-    "the length depends on data; give minlength": lambda minlength: literal(minlength) in (MISSING, 0),
-    "weights are not converted": lambda weights: is_true(weights),
-})  # fmt: skip
-def bincount(input, weights=None, minlength=0):
-    return jnp.bincount(input, length=minlength)
-
-
-@op(
-    "torch.unique", "torch.Tensor.unique", "torch.unique_consecutive", "torch.Tensor.unique_consecutive",
-    "torch.masked_select", "torch.Tensor.masked_select",
-    limits={"the result's shape depends on data": lambda input: True},
-)  # fmt: skip
-def unique(input, *args, **kwargs):
-    return jnp.unique(input)
