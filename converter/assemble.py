@@ -2,6 +2,7 @@
 
 import ast
 
+from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context
 from maxcode.converter.emit import format_text, unparse
 from maxcode.converter.helpers import ops_module
@@ -132,9 +133,10 @@ def _first_line(node: ast.ClassDef) -> str:
 def _record_fields(context: Context, file, node: ast.ClassDef) -> list[str]:
     fields: list[str] = []
     for base in node.bases:
-        qualified = file.qualify(ast.unparse(base).split(".")[0])
+        name = ast.unparse(base).split(".")[0]
+        qualified = file.imports.get(name) if name == node.name else file.qualify(name)
         located = context.project.lookup(qualified) if qualified else None
-        if located is not None and isinstance(located[1], ast.ClassDef) and located[1].name != "ModelOutput":
+        if located is not None and isinstance(located[1], ast.ClassDef) and located[1].name not in tables.RECORDS:
             fields += _record_fields(context, *located)
     for statement in node.body:
         if (

@@ -9,10 +9,13 @@ from maxcode.converter.context import Context, Definition, attach_facts
 from maxcode.converter.library import defines
 from maxcode.converter.nodes import blocks
 from maxcode.converter.optional import absent_names
+from maxcode.converter.output_records import is_record
 from maxcode.converter.passes.fold import Fold
 from maxcode.converter.passes.plumbing import Plumbing, drop_positionals
+from maxcode.converter.registered import plain_classes
 from maxcode.converter.source import SourceFile
 from maxcode.converter.traced import splice
+from maxcode.converter.unrun import Unrun, assume_unrun, is_layers
 
 _ALWAYS = frozenset({"__init__", "forward", "__getitem__", "__len__", "__iter__", "__call__", "__post_init__"})
 _TORCH = ("torch.", "torch")
@@ -36,6 +39,7 @@ def collect(context: Context) -> None:
     order = {file: i for i, file in enumerate(_file_order(context, found))}
     context.definitions = sorted(found.values(), key=lambda d: (order[d.file.path], d.node.lineno))
     drop_positionals(context)
+    assume_unrun(context)
 
 
 def _file_order(context: Context, found: dict[str, Definition]) -> list[str]:
@@ -74,6 +78,10 @@ def _reach(context: Context, qualified: str, found: dict[str, Definition]) -> No
 
 
 def _simplified(context: Context, node: ast.stmt, absent: dict[str, Any]) -> ast.stmt:
+    if is_layers(getattr(getattr(node, "file", None), "module", "")):
+        node = Unrun(context).visit(node)
+    if isinstance(node, ast.ClassDef):
+        plain_classes(context, node)
     node = Plumbing(context, absent).visit(node)
     for _ in range(3):
         node = Fold().visit(node)
@@ -174,10 +182,13 @@ def is_model_code(context: Context, qualified: str) -> bool:
     """Whether a qualified name is converted, rather than replaced by the support library or kept as an import."""
     if is_record(context, qualified):
         return False
-    if qualified.startswith(tables.FRAMEWORK):
+    if qualified.startswith(tables.FRAMEWORKS):
         short = tables.last(qualified)
-        if short in tables.SUPPORT or short in tables.PLAIN_CALLS or short in tables.DROPPED_BASES:
+        if tables.supported(qualified) or short in tables.PLAIN_CALLS or short in tables.DROPPED_BASES:
             return False
+        layers = tables.LAYER_MODULES.get(f"{qualified.split('.')[0]}.")
+        if layers is not None:
+            return qualified.startswith(layers) and not qualified.startswith(tables.PLUMBING_MODULES)
         parts = qualified.split(".")
         if len(parts) < 4 or parts[1] != "models":
             return _is_generic_head(context, qualified) or _is_free_function(context, qualified)
@@ -200,24 +211,7 @@ def _is_free_function(context: Context, qualified: str) -> bool:
     located = context.project.outline(qualified)
     if located is None or not isinstance(located[1], ast.FunctionDef) or located[1].decorator_list:
         return False
-    home = tables.NAMESAKES.get(located[0].module.rpartition(".")[2])
+    home = tables.namesake(f"{located[0].module}.{located[2]}")
     if home is not None and defines(home, located[2]):
         return False
     return located[0].module.partition(".")[2] in tables.FUNCTION_MODULES
-
-
-def is_record(context: Context, qualified: str) -> bool:
-    """Whether a name is an output record of the framework or one derived from it."""
-    for _ in range(6):
-        if tables.last(qualified) == "ModelOutput":
-            return True
-        located = context.project.outline(qualified)
-        if located is None or not isinstance(located[1], ast.ClassDef):
-            return False
-        file, node, _ = located
-        names = [ast.unparse(b) for b in node.bases]
-        bases = [file.qualify(n.split(".")[0]) for n in names]
-        if not bases or bases[0] is None:
-            return False
-        qualified = bases[0]
-    return False

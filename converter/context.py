@@ -84,6 +84,7 @@ class Context:
     imports: set[str] = field(default_factory=set)  # import statements that converted text needs
     records: dict[str, tuple[SourceFile, ast.ClassDef]] = field(default_factory=dict)  # output record classes used
     external: dict[str, str] = field(default_factory=dict)  # local name -> import statement kept from the source
+    left_out: dict[str, set[int]] = field(default_factory=dict)  # file -> lines of gaps that an earlier round had
     config_classes: frozenset[str] = frozenset()  # classes that the package's config.py defines
     is_program: bool = False  # whether the definitions run on the host, around compiled steps
     provided: frozenset[str] = frozenset()  # names that another file of the package, or of this conversion, defines
@@ -106,6 +107,12 @@ class Context:
         own = any(isinstance(n, ast.arg) and n.arg == "config" for n in nodes)
         own |= any(isinstance(n, ast.Attribute) and n.attr == "config" for n in nodes)
         return "run_config" if own else "config"
+
+    @cached_property
+    def built(self) -> set[str]:
+        """Qualified names of everything that some run called, and of the module classes that it made."""
+        rows = (row[4] for rows in self.facts.get("files", {}).values() for row in rows)
+        return {name for row in rows for name in row.get("callee", ())} | set(self.facts.get("classes", {}))
 
     def use(self, module: str, name: str) -> ast.Name:
         """Import `name` from the support module and return a reference to it."""

@@ -51,7 +51,7 @@ def built_class(node: ast.Call) -> ast.Call | None:
 
 
 def _is_frameworks(name: str) -> bool:
-    return ".auto." in name or name.startswith(f"{tables.FRAMEWORK}modeling_utils.")
+    return ".auto." in name or name.startswith("transformers.modeling_utils.")
 
 
 def is_never_built(node: ast.Call) -> bool:

@@ -1,10 +1,10 @@
-"""Parameters that are items of a list or dictionary, not attributes of a module."""
+"""Arrays that a module keeps in other ways than as parameter or buffer: in a list or dictionary, or as it is."""
 
 import ast
 from collections.abc import Callable
 
 from maxcode.converter import registry
-from maxcode.converter.context import Definition
+from maxcode.converter.context import Context, Definition
 from maxcode.converter.passes.needs import PARAMETER, class_name
 
 _HOLDERS = ("torch.nn.ParameterList", "torch.nn.ParameterDict")
@@ -27,3 +27,23 @@ class HeldParameters(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         return self.convert(node) if class_name(self.definition, node) in PARAMETER else node
+
+
+def keeps_table(context: Context, definition: Definition, target: ast.Attribute) -> bool:
+    """Whether a constructor keeps a tensor that is neither parameter nor buffer, and nothing else sets it.
+
+    Reads of it then are reads of a constant, which later passes learn from the facts.
+    """
+    kept, tables = (
+        context.class_facts(definition.qualified).get(target.attr, []),
+        context.facts.setdefault("tables", []),
+    )
+    name = f"{definition.qualified}.{target.attr}"
+    if ast.unparse(target.value) != "self" or (kept != ["tensor"] and name not in tables):
+        return False
+    attributes = [n for n in ast.walk(definition.node) if isinstance(n, ast.Attribute) and n.attr == target.attr]
+    if sum(isinstance(n.ctx, ast.Store) for n in attributes) != 1:
+        return False
+    kept[:] = ["constant"]
+    tables.append(name)
+    return True

@@ -45,6 +45,7 @@ from maxcode.converter.passing import Pass, each_class, each_definition, each_fu
 from maxcode.converter.source import Project
 from maxcode.converter.traced import TracedPart, classes_to_trace, traced_parts
 from maxcode.converter.training.convert import Training, convert_training
+from maxcode.converter.unrun import left_out_lines
 
 # `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is
 # reached.
@@ -120,12 +121,11 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
             f"facts: no instance of {entry!r} was built; the run built {sorted(classes)[:5]}…; probe the target again"
         )
     known = {name.rpartition(".")[0]: row["file"] for name, row in classes.items() if row.get("file")}
-    project = Project(target["module"], classes[entry]["file"], known)
-    context = Context(project, facts, entry)
-    collect(context)
     config = _config_text(target, facts)
-    context.config_classes = _class_names(config)
-    run_passes(context)
+    context = _converted(target, facts, entry, known, config, {})
+    if left_out := left_out_lines(context):
+        context = _converted(target, facts, entry, known, config, left_out)
+    project = context.project
     training = _training(context, facts, known)
     files = assemble(context, target, config, package, {"training.py": training.text} if training else None)
     gaps = sorted(context.gaps, key=lambda g: (g.file, g.line, g.code, g.torch_name))
@@ -146,6 +146,18 @@ def _training(context: Context, facts: dict, known: dict[str, str]) -> Training 
     context.assumptions += [a for a in training.assumptions if a not in context.assumptions]
     context.helpers |= training.helpers
     return training
+
+
+def _converted(
+    target: dict, facts: dict, entry: str, known: dict[str, str], config: str, left_out: dict[str, set[int]]
+) -> Context:
+    """One round over the source; `left_out` are lines that a former one had gaps at (see `unrun`)."""
+    project = Project(target["module"], facts["classes"][entry]["file"], known)
+    context = Context(project, facts, entry, left_out=left_out)
+    context.config_classes = _class_names(config)
+    collect(context)
+    run_passes(context)
+    return context
 
 
 def torch_bases(facts: dict) -> dict[str, str]:

@@ -7,7 +7,14 @@ about often.
 
 import sys
 
-FRAMEWORK = "transformers."
+FRAMEWORKS = ("transformers.", "diffusers.")  # how names of their code begin
+# Of a framework whose layers stand beside its plumbing: what is model code, and what among that is plumbing.
+LAYER_MODULES = {"diffusers.": ("diffusers.models.", "diffusers.utils.torch_utils.")}
+PLUMBING_MODULES = (
+    "diffusers.models.modeling_utils.", "diffusers.models.modeling_outputs.", "diffusers.models.attention_dispatch.",
+    "diffusers.models.cache_utils.", "diffusers.models._modeling_parallel.", "diffusers.models.auto_model.",
+    "diffusers.models.model_loading_utils.", "diffusers.models.lora.",
+)  # fmt: skip
 KEPT_PACKAGES = frozenset(sys.stdlib_module_names) | {"numpy", "einops"}  # imports of these stay as they are
 
 # Decorators that change how a function is called or documented, not what it computes.
@@ -24,6 +31,7 @@ DROPPED_DECORATORS = frozenset({
     "functools.wraps", "final", "typing.final", "torch.jit.export", "torch.fx.wrap", "maybe_autocast",
     "custom_fwd", "custom_bwd", "once_differentiable", "torch.jit.script_if_tracing", "requires",
     "compile_compatible_method_lru_cache",  # a function of its arguments gives the same tables again
+    "register_to_config", "apply_lora_scale", "apply_forward_hook", "maybe_allow_in_graph", "lru_cache_unless_export",
 })  # fmt: skip
 
 KEPT_DECORATORS = frozenset({
@@ -47,19 +55,30 @@ SUPPORT = {
     "KVSharingDict": ("shared", "SharedStates"),
 }
 
+# The same for frameworks whose layers are converted from their own source.
+LAYER_SUPPORT = {"ModelMixin": ("layers", "Module"), "LegacyModelMixin": ("layers", "Module")}
+
 # Packages of torch that a support module stands for, class by class under the same names.
 TORCH_PACKAGES = {"torch.distributions.": "distributions"}
 
 # Modules of the framework whose functions have namesakes in a support module, where that has them.
-NAMESAKES = {"activations": "activations", "masking_utils": "masks", "loss_utils": "losses"}
+NAMESAKES = {
+    "transformers.": {"activations": "activations", "masking_utils": "masks", "loss_utils": "losses"},
+    "diffusers.": {"attention_dispatch": "dispatch"},
+}
 # Modules of the framework whose functions are part of the models that call them, where nothing stands for them.
 FUNCTION_MODULES = frozenset({
     "vision_utils", "image_processing_utils", "image_utils", "pytorch_utils", "utils.generic", "modeling_utils",
     "audio_utils",
 })  # fmt: skip
+RECORDS = ("ModelOutput", "BaseOutput")  # classes that every output record derives from
 RECORDS_MODULES = ("modeling_outputs", "utils.generic")
 
-DROPPED_BASES = frozenset({"GenerationMixin", "PushToHubMixin", "EmbeddingAccessMixin", "ABC", "ModuleUtilsMixin"})
+DROPPED_BASES = frozenset({
+    "GenerationMixin", "PushToHubMixin", "EmbeddingAccessMixin", "ABC", "ModuleUtilsMixin",
+    "ConfigMixin", "LegacyConfigMixin", "PeftAdapterMixin", "FromOriginalModelMixin", "CacheMixin", "AttentionMixin",
+})  # fmt: skip
+LOADERS = "diffusers.loaders."  # base classes from there read files
 
 TIED_KEYS = "_tied_weights_keys"  # class attribute: parameter -> the one it shares, when the configuration ties
 
@@ -71,7 +90,7 @@ DROPPED_CALLS = frozenset({
     "post_init", "init_weights", "warn", "warning", "warn_if_padding_and_no_attention_mask", "warning_once", "info",
     "debug", "_init_weights", "apply", "reset_parameters", "flatten_parameters",
     "mark_static_address", "_check", "torch_compilable_check", "check_support_param_buffer_assignment",
-    "set_printoptions", "requires_grad_", "manual_seed", "print", "requires_backends",
+    "set_printoptions", "requires_grad_", "manual_seed", "print", "requires_backends", "deprecate",
     "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook",
 })  # fmt: skip
 DROPPED_CALL_ROOTS = ("logger", "warnings", "init", "nn.init", "torch.nn.init", "torch._check", "torch._dynamo")
@@ -99,6 +118,7 @@ CHOSEN_BACKEND, OTHER_BACKENDS = "eager", ("flash_attention_", "flex_attention",
 CONSTANT_ATTRIBUTES = {
     "_attn_implementation": "eager",
     "gradient_checkpointing": False,
+    "fused_projections": False,
     "_experts_implementation": "eager",
     "is_cuda": False,
     "is_meta": False,
@@ -119,7 +139,11 @@ CONSTANT_ARGUMENTS = {
 }
 # Arguments of functions that the support library stands for: names that other releases have, and what it does without.
 RENAMED_ARGUMENTS = {"past_key_values": "cache", "past_key_value": "cache", "input_embeds": "inputs_embeds"}
-UNNEEDED_ARGUMENTS = {"cache_position": "`cache_position` says where the cache stands; masks read it from the cache"}
+UNNEEDED_ARGUMENTS = {
+    "backend": "attention runs on the native backend, whichever the source names",
+    "parallel_config": "attention is divided over devices by sharding, not by the source's own means",
+    "cache_position": "`cache_position` says where the cache stands; masks read it from the cache",
+}
 KEYWORDS_ARGUMENT = (
     "kwargs"  # a plain parameter of that name takes a caller's keywords, for values worked out beforehand
 )
@@ -131,6 +155,11 @@ BOOKKEEPING = frozenset({"_keys_to_ignore_on_load_unexpected", "_keys_to_ignore_
 
 # Functions of the framework that are Python's own, outside tracing.
 PYTHON_CALLS = {"torch_int": "int", "torch_float": "float"}
+
+# Functions that adapt a value to the device and give it back as it is on others.
+IDENTITY_CALLS = frozenset({"maybe_adjust_dtype_for_device"})
+# Questions about the installed releases, answered as the run found.
+VERSION_QUESTIONS = frozenset({"is_torch_version", "is_transformers_version"})
 
 # Call as `f(function, sizes…, *tensors)` -> position of the first tensor: the plain call computes the same.
 PLAIN_CALLS = {"apply_chunking_to_forward": 3}
@@ -145,6 +174,18 @@ DROPPED_CONTEXTS = frozenset({
 
 # Those of them within which nothing has a gradient.
 NO_GRADIENT = frozenset({"no_grad", "inference_mode"})
+
+
+def supported(qualified: str) -> tuple[str, str] | None:
+    """(support module, name) of what the support library provides for a framework's name."""
+    is_layers = f"{qualified.split('.')[0]}." in LAYER_MODULES
+    return (LAYER_SUPPORT if is_layers else SUPPORT).get(last(qualified))
+
+
+def namesake(qualified: str) -> str | None:
+    """The support module that stands for the framework module of a qualified name."""
+    parts = qualified.split(".")
+    return NAMESAKES.get(f"{parts[0]}.", {}).get(parts[-2]) if len(parts) > 1 else None
 
 
 def last(name: str) -> str:

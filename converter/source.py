@@ -10,7 +10,7 @@ from pathlib import Path
 
 from maxcode.converter.plumbing import DROPPED_COMMENTS, KEPT_PACKAGES
 
-FRAMEWORKS = ("transformers",)  # packages whose code may be part of a model that lies elsewhere
+FRAMEWORKS = ("transformers", "diffusers")  # packages whose code may be part of a model that lies elsewhere
 
 
 @dataclass(frozen=True)

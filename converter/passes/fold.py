@@ -71,6 +71,8 @@ class Fold(ast.NodeTransformer):
                     kept.append(operand)
                     break
                 last_dropped = operand
+                if is_last and kept and isinstance(operand, ast.Dict):
+                    kept.append(operand)  # `x or {}` is a dictionary, whatever x is
                 continue
             if _is_repeated(operand, kept, is_last):
                 continue

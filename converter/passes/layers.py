@@ -147,9 +147,9 @@ def _rewritten(
     body = loop.body
     if any(isinstance(n, ast.Break | ast.Continue | ast.Return | ast.Yield) for s in body for n in ast.walk(s)):
         return None
-    after = {n.id for n in loads(_following(function, loop, around))}
+    after = _live_after(function, loop, around)
     bound = [n for n in stored(body) if n not in (index, layer)]
-    carry = [n for n in bound if n in read_before_write(body) or n in after]
+    carry = [n for n in bound if n in read_before_write(body, kept=False) or n in after]
     carry += sorted(shared - set(carry))  # the same object to the source; within a scan, a value that goes on
     keys = _index_keys(body, index) if index else []
     if not carry or keys is None:
@@ -187,6 +187,13 @@ def _constrained(context: Context, variable: str) -> ast.stmt:
     return assign(variable, call(context.use("sharding", "constrain"), name(variable), *axes))
 
 
+def _live_after(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> set[str]:
+    """Names whose value at the end of the loop may be read."""
+    if loop in function.body:
+        return read_before_write(function.body[function.body.index(loop) + 1 :], kept=False)
+    return {n.id for n in loads(_following(function, loop, around))}
+
+
 def _following(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> list[ast.AST]:
     """Names that run after the loop: what starts below it, and what a loop around it runs again."""
     end = loop.end_lineno or loop.lineno
@@ -200,23 +207,50 @@ def _parameters(index: str | None) -> ast.arguments:
 
 
 def _index_keys(body: list[ast.stmt], index: str) -> list[ast.expr] | None:
-    """The largest subexpressions that read the index and otherwise only the configuration; the index if it escapes."""
-    keys: dict[str, ast.expr] = {}
+    """The largest subexpressions that read the index and otherwise only the configuration; the index if it escapes.
+
+    What stands under `if x is not None`, where the loop does not bind `x`, counts only then.
+    """
+    keys: dict[str, tuple[ast.expr, list[list[ast.expr]]]] = {}
     local = set(stored(body))
 
-    def visit(node: ast.AST) -> None:
+    def visit(node: ast.AST, guards: list[ast.expr]) -> None:
         is_value = isinstance(node, ast.expr) and not any(isinstance(n, ast.Slice) for n in ast.walk(node))
         if is_value and _reads(node, index):
             names = {n.id for n in loads([node])} - {index}
             if names <= {"self", "config", "len", "range", "min", "max", "isinstance"} and not names & local:
-                keys.setdefault(ast.unparse(node), node)
+                keys.setdefault(ast.unparse(node), (node, []))[1].append(guards)
                 return
+        if isinstance(node, ast.If) and _is_presence(node.test, local):
+            visit(node.test, guards)
+            for child in node.body:
+                visit(child, [*guards, node.test])
+            for child in node.orelse:
+                visit(child, guards)
+            return
         for child in ast.iter_child_nodes(node):
-            visit(child)
+            visit(child, guards)
 
     for statement in body:
-        visit(statement)
-    return list(keys.values())
+        visit(statement, [])
+    return [_guarded(node, guards) for node, guards in keys.values()]
+
+
+def _is_presence(test: ast.expr, local: set[str]) -> bool:
+    """`x is not None` of a name that a loop leaves alone."""
+    match test:
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return name not in local
+    return False
+
+
+def _guarded(key: ast.expr, guards: list[list[ast.expr]]) -> ast.expr:
+    """`key if guard else None`, where every place that reads the key stands under the same guard."""
+    shared = [g for g in guards[0] if all(any(ast.unparse(g) == ast.unparse(o) for o in other) for other in guards)]
+    if not shared:
+        return key
+    test = shared[0] if len(shared) == 1 else ast.BoolOp(ast.And(), shared)
+    return ast.IfExp(test, key, ast.Constant(None))
 
 
 def _reads(node: ast.AST, index: str) -> bool:

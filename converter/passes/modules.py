@@ -12,7 +12,7 @@ from maxcode.converter.axes import axes_tuple, axis_of, module_axes, unique
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, kinds, seen
-from maxcode.converter.held import HeldParameters
+from maxcode.converter.held import HeldParameters, keeps_table
 from maxcode.converter.layer_values import DROPPED, RUN, apply_layer, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
@@ -103,6 +103,9 @@ class Constructors(ast.NodeTransformer):
             stored = self._stored(node.value, target.attr) if ast.unparse(target.value) == "self" else None
             if stored is not None:
                 node.value = stored
+                return node
+            if self.function.name == "__init__" and keeps_table(self.context, self.definition, target):
+                node.value = typed(call(self.context.use("layers", "constant"), self.visit(node.value)), node.value)
                 return node
             if self._is_tie(target, node.value):
                 ties = ast.Dict([_fqn(target)], [_fqn(node.value)])

@@ -4,9 +4,9 @@ import ast
 import builtins
 
 from maxcode.converter import plumbing as tables
-from maxcode.converter.collect import is_record
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.library import defines
+from maxcode.converter.output_records import is_record
 
 # Code made or looked up at run time, which nothing can convert.
 _DYNAMIC = frozenset({"exec", "eval", "compile", "globals", "locals", "__import__"})
@@ -67,12 +67,12 @@ class Names:
         if short in self.configs and self.context.definition(qualified) is None:
             self.context.external[f"config:{short}"] = f"from .config import {short}"
             return short
-        if qualified.startswith(tables.FRAMEWORK):
-            home = tables.NAMESAKES.get(qualified.split(".")[-2])
+        if qualified.startswith(tables.FRAMEWORKS):
+            home = tables.namesake(qualified)
             if home is not None and defines(home, short):
                 return self.context.use(home, short).id
-            if short in tables.SUPPORT:
-                return self.context.use(*tables.SUPPORT[short]).id
+            if (provided := tables.supported(qualified)) is not None:
+                return self.context.use(*provided).id
         if is_record(self.context, qualified):
             return self._record(qualified, short)
         if root in tables.KEPT_PACKAGES:

@@ -78,7 +78,7 @@ class Needs:
         canonical = registry.canonical(qualified)
         if qualified in PARAMETER or (canonical.startswith("torch.nn.") and tables.last(canonical)[:1].isupper()):
             return True
-        if qualified.startswith(tables.FRAMEWORK) and not self.context.definition(qualified):
+        if qualified.startswith(tables.FRAMEWORKS) and not self.context.definition(qualified):
             return registry.canonical(qualified) in registry.MODULES
         found = self.context.definition(qualified)
         return found is not None and found.is_class and bool(self.of(found))

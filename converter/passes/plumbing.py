@@ -206,13 +206,11 @@ class Plumbing(ast.NodeTransformer):
             return self._never_built(node)
         name = ast.unparse(node.func)
         short = tables.last(name)
-        if _is_environment_question(short) and not self._is_own_function(node):
-            return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS.get(short, False)), node)
+        if (answered := self._answered(node, short)) is not None:
+            return answered
         if short in tables.PYTHON_CALLS and not self._is_own_function(node):
             node.func = ast.copy_location(ast.Name(tables.PYTHON_CALLS[short], ast.Load()), node.func)
             node.seen = {k: v for k, v in seen(node).items() if k != "callee"}
-        if short == "isinstance" and _asks_for_other_tensor(node):
-            return ast.copy_location(ast.Constant(False), node)
         if short == "get_interface" or (short == "get" and "ATTENTION_FUNCTIONS" in name):
             return self._attention_dispatch(node)
         devices = {id(a) for a in node.args if kinds(a) == {"device"} or (isinstance(a, ast.Name) and a.id == "device")}
@@ -239,6 +237,24 @@ class Plumbing(ast.NodeTransformer):
         found = embeddings.input_embeddings(self.context, self.owner, node.func.value)
         return copy_facts(found, node) if found is not None else None
 
+    def _answered(self, node: ast.Call, short: str) -> ast.expr | None:
+        """What a question about the environment has for an answer, and what an adaptation to a device leaves alone."""
+        if short == "isinstance" and _asks_for_other_tensor(node):
+            return ast.copy_location(ast.Constant(False), node)
+        if self._is_own_function(node):
+            return None
+        if _is_environment_question(short):
+            return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS.get(short, False)), node)
+        if short in tables.IDENTITY_CALLS and node.args:
+            return self.visit(node.args[0])
+        answer = _version_answer(node) if short in tables.VERSION_QUESTIONS else None
+        return None if answer is None else ast.copy_location(ast.Constant(answer), node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
+        """Imports within a function: what they name is converted, and stands at the module's top level."""
+        root = (node.module or "").split(".")[0]
+        return None if node.level or root == "torch" or f"{root}." in tables.FRAMEWORKS else node
+
     def _never_built(self, node: ast.Call) -> ast.expr:
         what = ast.unparse(node)
         self.context.assume(node, f"no run built {what}; the converted code raises where that would be built")
@@ -260,7 +276,15 @@ class Plumbing(ast.NodeTransformer):
 def _is_plumbing_file(file: Any) -> bool:
     """Whether a file is the framework's, and none of its models: what it defines is what the tables speak of."""
     module = getattr(file, "module", "")
-    return module.startswith(tables.FRAMEWORK) and not module.startswith(f"{tables.FRAMEWORK}models.")
+    return f"{module}.".startswith("transformers.") and not module.startswith("transformers.models.")
+
+
+def _version_answer(node: ast.Call) -> bool | None:
+    """What the run found; where none came by, releases are taken to be new."""
+    if len(found := seen(node).get("literals", ())) == 1:
+        return found[0]
+    first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
+    return {"<": False, "<=": False, ">": True, ">=": True}.get(str(first))
 
 
 def _is_environment_question(name: str) -> bool:
@@ -322,8 +346,8 @@ def _uses_framework(node: ast.AST) -> bool:
     file = getattr(node, "file", None)
     if file is None:
         return False
-    root = tables.FRAMEWORK.rstrip(".")
-    return file.module.split(".")[0] == root or any(i.split(".")[0] == root for i in file.imports.values())
+    names = [file.module, *file.imports.values()]
+    return any(f"{name.split('.')[0]}." in tables.FRAMEWORKS for name in names)
 
 
 def _drop_parameter(arguments: ast.arguments, name: str) -> None:

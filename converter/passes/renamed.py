@@ -22,9 +22,8 @@ def rename_arguments(context: Context) -> None:
 
 def namesake_parameters(qualified: str) -> tuple[str, ...]:
     """Parameters of the support function that takes a framework function's place; none where there is no such one."""
-    parts = qualified.split(".")
-    home = tables.NAMESAKES.get(parts[-2]) if len(parts) > 1 and qualified.startswith(tables.FRAMEWORK) else None
-    return function_parameters(home, parts[-1]) if home is not None else ()
+    home = tables.namesake(qualified)
+    return function_parameters(home, tables.last(qualified)) if home is not None else ()
 
 
 def _called(call: ast.Call, file) -> set[str]:

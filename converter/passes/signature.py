@@ -39,8 +39,10 @@ class Signature(ast.NodeTransformer):
         node.keywords = []
         bases = [b for base in node.bases if (b := self._base(base)) is not None]
         node.bases = list({ast.unparse(b): b for b in bases}.values())
-        if len(node.bases) > 1:
+        if any(self._is_module_base(b) for b in node.bases if ast.unparse(b) != "Module"):
             node.bases = [b for b in node.bases if ast.unparse(b) != "Module"]
+        if not node.bases and not self.is_module and any(getattr(s, "name", "") == "__call__" for s in node.body):
+            node.bases = [self.context.use("registered", "Valued")]
         node.decorator_list = [_hashable(d) for d in node.decorator_list]
         self.generic_visit(node)
         return node
@@ -57,6 +59,8 @@ class Signature(ast.NodeTransformer):
             return self.context.use(support_module(short) or "layers", short)
         if qualified.rsplit(".", 1)[-1] in ("ABC", "GenerationMixin", "object", "Protocol", *tables.DROPPED_BASES):
             return None
+        if qualified.startswith(tables.LOADERS):
+            return None
         if self.context.definition(qualified) is not None or not isinstance(base, ast.Name):
             return base
         new = self.names.resolve(qualified, root) if root in self.definition.file.imports else None
@@ -68,6 +72,14 @@ class Signature(ast.NodeTransformer):
             "CV104", base, qualified, "no rule says what this base class is in JAX", "add it to plumbing.py"
         )
         return None
+
+    def _is_module_base(self, base: ast.expr) -> bool:
+        """Whether a base brings `Module` along: all do but plain classes of the source (mixins)."""
+        name = ast.unparse(base)
+        found = next((d for d in self.context.definitions if d.is_class and d.name == name), None)
+        if found is None or self._is_module_class(found):
+            return True
+        return any(ast.unparse(b) == "Module" or self._is_module_base(b) for b in found.node.bases)
 
     def _is_known(self, name: str) -> bool:
         return any(name in names for names in self.context.support.values()) or name in {

@@ -43,6 +43,12 @@ class Module(nnx.Module):
 
         return load_pretrained(cls, folder, mesh=mesh, **overrides)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As nnx's, but what was None may become a layer: constructors say None first, a layer on a condition."""
+        if value is not None and name in vars(self) and vars(self)[name] is None:
+            delattr(self, name)  # nnx remembers of an attribute whether it held arrays
+        super().__setattr__(name, value)
+
     def train(self, mode: bool = True) -> Self:  # type: ignore[override]  # torch's, not nnx's
         """Set `training` on this module and all below it; returns the module."""
         every: Iterator[Any] = iter_modules(self)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from maxcode.converter import plumbing as tables
-from maxcode.converter.collect import _scan, is_record
+from maxcode.converter.collect import _scan
 from maxcode.converter.context import Context, Definition, attach_facts
+from maxcode.converter.output_records import is_record
 from maxcode.converter.passes.fold import Fold
 from maxcode.converter.source import Project, SourceFile
 from maxcode.converter.training.host import HostPlumbing

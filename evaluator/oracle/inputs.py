@@ -34,8 +34,12 @@ def make_inputs(specs: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 
 
 def make_value(name: str, spec: Any, seed: int) -> Any:
-    if not isinstance(spec, dict) or not ("kind" in spec or "shape" in spec):
+    if isinstance(spec, list):
+        return [make_value(f"{name}.{i}", item, seed) for i, item in enumerate(spec)]
+    if not isinstance(spec, dict):
         return spec
+    if not ("kind" in spec or "shape" in spec):
+        return {key: make_value(f"{name}.{key}", item, seed) for key, item in spec.items()}
     kind = spec.get("kind") or _kind_by_dtype(name, spec)
     if kind == "const":
         return spec["value"]

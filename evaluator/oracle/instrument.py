@@ -56,6 +56,8 @@ class Recorder:
             return known
         if hasattr(function, "func") and hasattr(function, "keywords"):  # functools.partial
             return self.callee_name(function.func)
+        if _is_called_object(function):
+            return f"{_qualified(type(function))}.__call__"
         return _qualified(function)
 
     def _fact(self, path: str, site: int) -> dict:
@@ -113,7 +115,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, torch.nn.Module):
         return "module"
     bases = {c.__name__ for c in type(value).__mro__}
-    if "ModelOutput" in bases:
+    if bases & {"ModelOutput", "BaseOutput"}:
         return "record"
     if bases & {"PreTrainedConfig", "PretrainedConfig"}:
         return "config"
@@ -149,6 +151,13 @@ def _qualified(obj: Any) -> str | None:
     if module is None and owner is not None and not isinstance(owner, type(sys)):
         return f"{type(owner).__module__}.{name}"
     return f"{module}.{name}" if module else name
+
+
+def _is_called_object(function: Any) -> bool:
+    """Whether a value is an object of a class in Python that defines `__call__`: not a class, function or method."""
+    cls = type(function)
+    root = cls.__module__.split(".")[0]
+    return not hasattr(function, "__qualname__") and root not in ("torch", "builtins", "functools", "typing")
 
 
 def _torch_names() -> dict[int, str]:

@@ -21,6 +21,13 @@ _CONVERTED_PARTS = (
     "transformers.models.", "transformers.pytorch_utils", "transformers.modeling_layers", "transformers.vision_utils",
 )  # fmt: skip
 
+# Of a framework whose layers stand beside its plumbing: what is model code, and what among that is plumbing.
+_LAYER_PARTS = {"diffusers.": ("diffusers.models.", "diffusers.utils.torch_utils")}
+_PLUMBING_PARTS = (
+    "diffusers.models.modeling_", "diffusers.models.attention_dispatch", "diffusers.models.cache_utils",
+    "diffusers.models._modeling_", "diffusers.models.auto_model", "diffusers.models.model_loading_utils",
+    "diffusers.models.lora",
+)  # fmt: skip
 _REGISTRIES = (".configuration_", ".models.auto")
 
 
@@ -32,6 +39,9 @@ def wanted(target: dict) -> Any:
     def test(fullname: str, origin: str) -> bool:
         if fullname.startswith("transformers."):
             return fullname.startswith(_CONVERTED_PARTS) and not any(part in fullname for part in _REGISTRIES)
+        layers = _LAYER_PARTS.get(f"{fullname.split('.')[0]}.")
+        if layers is not None:
+            return fullname.startswith(layers) and not fullname.startswith(_PLUMBING_PARTS)
         if folder is not None and origin.startswith(folder):
             return True
         return fullname.split(".")[0] == package and package not in ("torch", "transformers", "maxcode")

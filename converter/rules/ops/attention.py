@@ -1,32 +1,17 @@
 """Attention, dropout and padding."""
 
-import math
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from maxcode.converter.rule import helper, op
-from maxcode.converter.support import random
+from maxcode.converter.support import dispatch, random
 
 
 @op("torch.nn.functional.scaled_dot_product_attention", rtol=1e-8, atol=1e-9)
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """softmax(q k' * scale + mask) v; the causal mask is aligned to the upper left, a boolean mask keeps where true."""
-    if enable_gqa:
-        key = jnp.repeat(key, query.shape[-3] // key.shape[-3], axis=-3)
-        value = jnp.repeat(value, query.shape[-3] // value.shape[-3], axis=-3)
-    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        scores = jnp.where(jnp.tri(*scores.shape[-2:], dtype=bool), scores, -jnp.inf)
-    if attn_mask is not None:
-        scores = jnp.where(attn_mask, scores, -jnp.inf) if attn_mask.dtype == bool else scores + attn_mask
-    # A row with nothing to attend to gives 0, not NaN.
-    reachable = (scores > -jnp.inf).any(-1, keepdims=True)
-    weights = jnp.where(reachable, jax.nn.softmax(jnp.where(reachable, scores, 0), axis=-1), 0)
-    return random.dropout(weights, dropout_p) @ value
+    return dispatch.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
 @op("torch.nn.functional.dropout", "torch.dropout")
