@@ -30,9 +30,9 @@ from maxcode.evaluator.sandbox import (
     POLL,
     Completed,
     Reader,
+    Watch,
     end_tree,
     isolation,
-    over_limit,
     run_limited,
     stripped_environment,
     wrap,
@@ -106,12 +106,11 @@ class ForkServer:
             "cwd": str(cwd or (writable[0] if writable else self.writable[0])),
         }  # fmt: skip
         out, err = self._send(request, on_stderr)
-        stopped = answer = None
+        watch, answer, stopped = Watch(start + timeout_s, memory_bytes, max_processes), None, None
         try:
             while answer is None and stopped is None:
                 answer = self._answer()
-                size = out.size + err.size
-                stopped = over_limit(self._process.pid, start + timeout_s, memory_bytes, max_processes, size)
+                stopped = watch(self._process.pid, out.size + err.size)
         finally:
             if answer is None or "status" not in answer:
                 self.close()

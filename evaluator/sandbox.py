@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import IO
 
 _PASSED = ("PATH", "LANG", "LC_ALL", "TZ")
-POLL = 0.02
+POLL = 0.02  # seconds between two looks whether a process has ended
+_LOOK = 0.2  # and between two at what it takes
 _MAX_OUTPUT = 64 << 20
 
 
@@ -91,10 +92,10 @@ def run_limited(
     assert process.stdout is not None
     assert process.stderr is not None
     out, err = Reader(process.stdout), Reader(process.stderr, on_stderr)
-    stopped = None
+    watch, stopped = Watch(start + timeout_s, memory_bytes, max_processes), None
     try:
         while process.poll() is None:
-            stopped = over_limit(process.pid, start + timeout_s, memory_bytes, max_processes, out.size + err.size)
+            stopped = watch(process.pid, out.size + err.size)
             if stopped:
                 break
             time.sleep(POLL)
@@ -166,16 +167,36 @@ def stripped_environment(writable: Sequence[str | Path] = (), env: Mapping[str, 
 # -- watching from outside ------------------------------------------------------------------------------------------
 
 
-def over_limit(pid: int, deadline: float, memory: int, processes: int, output: int) -> str | None:
-    """Which limit the tree of processes below `pid` is over: "timeout", "output", "processes", "memory" or none."""
-    if time.monotonic() > deadline:
-        return "timeout"
-    if output > _MAX_OUTPUT:
-        return "output"
-    inside = descendants(pid)
-    if len(inside) > processes:
-        return "processes"
-    return "memory" if sum(map(_resident, inside)) > memory else None
+class Watch:
+    """Looks at a tree of processes from outside, a few times a second: every look reads /proc of all of them.
+
+    Args:
+      deadline: of `time.monotonic`.
+      memory: resident bytes of all processes together.
+      processes: how many there may be.
+    """
+
+    def __init__(self, deadline: float, memory: int, processes: int) -> None:
+        self._deadline, self._memory, self._processes = deadline, memory, processes
+        self._next = 0.0
+
+    def __call__(self, pid: int, output: int) -> str | None:
+        """Which limit the tree below `pid` is over: "timeout", "output", "processes", "memory" or none.
+
+        `output` is how many bytes it has written.
+        """
+        now = time.monotonic()
+        if now > self._deadline:
+            return "timeout"
+        if output > _MAX_OUTPUT:
+            return "output"
+        if now < self._next:
+            return None
+        self._next = now + _LOOK
+        inside = descendants(pid)
+        if len(inside) > self._processes:
+            return "processes"
+        return "memory" if sum(map(_resident, inside)) > self._memory else None
 
 
 def descendants(pid: int) -> list[int]:
@@ -185,14 +206,22 @@ def descendants(pid: int) -> list[int]:
         current = queue.pop()
         found.append(current)
         with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{current}/task").iterdir():
-                queue += map(int, (task / "children").read_text().split())
+            for task in os.listdir(f"/proc/{current}/task"):  # noqa: PTH208 (pathlib takes five times as long)
+                queue += map(int, _read(f"/proc/{current}/task/{task}/children").split())
     return found
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 1 << 16)
+    finally:
+        os.close(descriptor)
 
 
 def _resident(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+        return int(_read(f"/proc/{pid}/statm").split()[1]) * os.sysconf("SC_PAGESIZE")
     except (OSError, IndexError):
         return 0
 

@@ -171,6 +171,6 @@ ACT2FN = _ActivationTable(
 )
 
 
-def get_activation(name: str) -> Activation:
-    """The activation called `name`; raises KeyError with the known names."""
-    return ACT2FN[name]
+def get_activation(activation_string: str) -> Activation:
+    """The activation of that name; raises KeyError with the known names."""
+    return ACT2FN[activation_string]

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .cache_slots import INDEXER_LENGTH, LENGTH, REBUILD, RecordingSlot, Slot
+from .cache_slots import INDEXER_LENGTH, LENGTH, REBUILD, RecordingSlot, Slot, TransientSlot
 
 
 @jax.tree_util.register_pytree_node_class
@@ -47,14 +47,10 @@ class Cache:
         config: Any = None,
     ):
         """`groups` holds (layer indices, stacked?, arrays): one layer's arrays, or those of several layers stacked on
-        axis 0.
-
-        Raises ValueError without them: a model cannot make a cache, as `Cache(config=...)`, in the middle of a call.
+        axis 0. Without them, as in a model's own `Cache(config=...)`, nothing is kept beyond the call that makes it.
         """
-        if groups is None:
-            raise ValueError(f"a cache has buffers of a fixed size: make it before the call; {REBUILD}")
-        self._groups, self.recording = groups, recording
-        self._where = {layer: (g, i) for g, (layers, _, _) in enumerate(groups) for i, layer in enumerate(layers)}
+        self._groups, self.recording, self.transient = groups or [], recording, groups is None
+        self._where = {layer: (g, i) for g, (layers, _, _) in enumerate(self._groups) for i, layer in enumerate(layers)}
         self._flags: dict[int, set[str]] = {layer: set() for layer in self._where}
         self._scanned: tuple[tuple[int, ...], ...] = ()
         self._closed: dict[int, set[str]] = {}
@@ -109,7 +105,7 @@ class Cache:
 
     def get_mask_sizes(self, query_length: int, layer_idx: int | None = 0) -> tuple[int, int]:
         """(length, offset) of the keys that `update` returns: the buffers' length and 0."""
-        if self.recording:
+        if self.recording or self.transient:
             return query_length, 0
         return self._attention_slot(layer_idx).read("keys").shape[-2], 0
 
@@ -138,7 +134,7 @@ class Cache:
         """
         slot, name = self._slot(layer_idx), f"conv.{state_idx}"
         if conv_kernel_size is None:
-            conv_kernel_size = conv_states.shape[-1] if self.recording else slot.read(name).shape[-1]
+            conv_kernel_size = conv_states.shape[-1] if self.recording or self.transient else slot.read(name).shape[-1]
         if f"previous.{state_idx}" in slot.flags:
             full = jnp.concatenate([slot.read(name).astype(conv_states.dtype), conv_states], axis=-1)
         else:
@@ -216,6 +212,8 @@ class Cache:
             yield
         finally:
             self._opened = outer
+        if self.transient:
+            return
         group, _ = self._where[layers[0]]
         self._groups[group] = (tuple(layers), True, self._groups[group][2])
         self._where |= {layer: (group, i) for i, layer in enumerate(layers)}
@@ -232,6 +230,7 @@ class Cache:
         """
         first = self._scanned[position][0]
         slot = Slot(first, dict(state[position]), index, set(self._flags.get(first, ())))
+        slot = TransientSlot(first) if self.transient else slot
         outer, self._opened = self._opened, slot
         bound = Bound(state)
         try:
@@ -239,7 +238,7 @@ class Cache:
         finally:
             self._opened = outer
         bound.state = [*state[:position], slot.arrays, *state[position + 1 :]]
-        self._closed[position] = slot.flags
+        self._closed[position] = set() if self.transient else slot.flags
 
     def close(self, groups: tuple[tuple[int, ...], ...], state: Any) -> None:
         """Take back the arrays of `open`, and the static flags of the layers bound in between."""
@@ -274,6 +273,8 @@ class Cache:
         """The opened layer, else this cache's own layer `layer_idx`."""
         if self._opened is not None and not own:
             return self._opened
+        if self.transient:
+            return TransientSlot(layer_idx)
         if layer_idx is None or layer_idx not in self._where:
             if layer_idx is None or not self.recording:
                 raise KeyError(f"the cache has no layer {layer_idx}, it has {sorted(self._where)}; {REBUILD}")
@@ -288,7 +289,7 @@ class Cache:
         )
 
     def _attention_slot(self, layer_idx: int | None) -> Slot:
-        if self._opened is not None or self.recording or LENGTH in self._arrays(layer_idx):
+        if self._opened is not None or self.recording or self.transient or LENGTH in self._arrays(layer_idx):
             return self._slot(layer_idx)
         attention = [layer for layer in sorted(self._where) if LENGTH in self._arrays(layer)]
         if layer_idx != 0 or not attention:

@@ -68,6 +68,26 @@ class Slot:
         self.arrays[name] = lax.dynamic_update_slice(array, value, indices) if indices else value
 
 
+class TransientSlot(Slot):
+    """A layer of a cache that a model made for one call: nothing was there before, and nothing is kept."""
+
+    def __init__(self, layer_idx: int | None):
+        super().__init__(-1 if layer_idx is None else layer_idx, {}, None, set())
+        self._held: dict[str, Array] = {}
+
+    def read(self, name):
+        return self._held.get(name, jnp.zeros((), jnp.int32))
+
+    def write(self, name, value):
+        self._held[name] = value
+
+    def append(self, name, value, axis, start):
+        self._held[name] = value
+
+    def advance(self, counter, steps):
+        pass
+
+
 class RecordingSlot(Slot):
     """A layer of the abstract call of `init_cache`: notes shapes and dtypes, and hands back what it was given."""
 

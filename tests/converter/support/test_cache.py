@@ -45,6 +45,28 @@ def linear_cache(kernel=4, states=1):
 # --- keys and values
 
 
+def test_a_cache_made_within_a_call_sees_one_call():
+    cache = EncoderDecoderCache(Cache(config=None), Cache(config=None))
+    keys, values = jnp.asarray(normal(BATCH, 3, 5, 4)), jnp.asarray(normal(BATCH, 3, 5, 6))
+    for layer in range(2):
+        assert not cache.is_updated.get(layer)
+        got = cache.update(keys, values, layer)
+        assert got[0] is keys
+        assert got[1] is values
+    assert cache.get_seq_length() == 0
+    assert cache.get_mask_sizes(5) == (5, 0)
+    assert cache.self_attention_cache.get_conv_state(0) is None
+    columns = cache.self_attention_cache.update_conv_state(keys[..., 0], 0, conv_kernel_size=7)
+    np.testing.assert_array_equal(columns[..., :2], 0)
+    assert columns.shape[-1] == 7
+    state = cache.self_attention_cache.open(((0, 1),))
+    assert state == [{}]
+    with cache.self_attention_cache.bound(state, 0, jnp.asarray(1)):
+        assert cache.self_attention_cache.update(keys, values, 0)[0] is keys
+    cache.self_attention_cache.close(((0, 1),), state)
+    assert not jax.tree.leaves(cache)
+
+
 @pytest.mark.parametrize("steps", [(1, 1, 1), (5, 1, 2), (8,), (3, 4)])
 def test_update_holds_what_a_growing_cache_holds(steps):
     ours, theirs = attention_cache(), cache_utils.DynamicCache()
