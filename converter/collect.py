@@ -3,6 +3,7 @@
 import ast
 from typing import Any
 
+from maxcode.converter import capture
 from maxcode.converter import plumbing as tables
 from maxcode.converter.autograd import METHODS, is_gradient_function
 from maxcode.converter.context import Context, Definition, attach_facts
@@ -40,6 +41,7 @@ def collect(context: Context) -> None:
     context.definitions = sorted(found.values(), key=lambda d: (order[d.file.path], d.node.lineno))
     drop_positionals(context)
     assume_unrun(context)
+    capture.attach(context)
 
 
 def _file_order(context: Context, found: dict[str, Definition]) -> list[str]:

@@ -36,7 +36,7 @@ def built_class(node: ast.Call) -> ast.Call | None:
     Likewise `Model._from_config(config)`, which only sets dtypes besides.
     """
     file, names = getattr(node, "file", None), seen(node).get("names", ())
-    is_dispatch = any(tables.last(name) in _BUILDERS and _is_frameworks(name) for name in callees(node))
+    is_dispatch = any(_is_builder(name) for name in callees(node))
     if not is_dispatch or file is None or len(names) != 1 or not names[0].startswith(_MODULE) or not node.args:
         return None
     qualified = names[0].removeprefix(_MODULE)
@@ -50,8 +50,9 @@ def built_class(node: ast.Call) -> ast.Call | None:
     return made
 
 
-def _is_frameworks(name: str) -> bool:
-    return ".auto." in name or name.startswith("transformers.modeling_utils.")
+def _is_builder(name: str) -> bool:
+    is_frameworks = ".auto." in name or name.startswith("transformers.modeling_utils.")
+    return tables.last(name) == tables.BACKBONE_LOADER or (tables.last(name) in _BUILDERS and is_frameworks)
 
 
 def is_never_built(node: ast.Call) -> bool:

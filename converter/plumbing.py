@@ -22,7 +22,7 @@ DROPPED_DECORATORS = frozenset({
     "add_start_docstrings", "add_start_docstrings_to_model_forward", "add_code_sample_docstrings",
     "replace_return_docstrings",
     "accepts_precomputed_kwargs",  # renames keywords that no signature has
-    "auto_docstring", "can_return_tuple", "capture_outputs", "check_model_inputs", "merge_with_config_defaults",
+    "auto_docstring", "can_return_tuple", "check_model_inputs", "merge_with_config_defaults",
     "deprecate_kwarg", "force_accelerate_hooks", "use_experts_implementation", "use_kernel_forward_from_hub",
     "use_kernel_func_from_hub", "use_kernel_func_from_hub_with_fallback", "use_kernelized_func", "strict",
     "torch.no_grad", "torch.inference_mode", "torch.compile", "torch.jit.script", "torch.jit.ignore",
@@ -53,6 +53,7 @@ SUPPORT = {
     "GradientCheckpointingLayer": ("layers", "Module"),
     "slice_logits_to_keep": ("heads", "slice_logits_to_keep"),
     "KVSharingDict": ("shared", "SharedStates"),
+    "BackboneMixin": ("backbones", "BackboneMixin"),
 }
 
 # The same for frameworks whose layers are converted from their own source.
@@ -163,6 +164,9 @@ VERSION_QUESTIONS = frozenset({"is_torch_version", "is_transformers_version"})
 
 # Call as `f(function, sizes…, *tensors)` -> position of the first tensor: the plain call computes the same.
 PLAIN_CALLS = {"apply_chunking_to_forward": 3}
+
+# Builds a model's backbone by its configuration; calls a backbone with the keywords that its kind takes.
+BACKBONE_LOADER, BACKBONE_CALL = "load_backbone", "forward_with_filtered_kwargs"
 
 # Context managers that only steer the runtime.
 DROPPED_CONTEXTS = frozenset({

@@ -6,7 +6,6 @@ give back.
 """
 
 import ast
-from dataclasses import dataclass, field
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
@@ -22,18 +21,11 @@ from maxcode.converter.passes.memory import (
     asks_inplace,
     inplace_layers,
     is_inplace_name,
+    is_passing_layer,
+    may_pass,
     outer_writes,
 )
-from maxcode.converter.passes.storages import NOTHING, State, Storages, fresh, key_of, root_of, run_block
-
-
-@dataclass
-class Summary:
-    """Of a function: parameters whose memory it writes, and those whose memory its result may share."""
-
-    writes: set[str] = field(default_factory=set)
-    returns: set[str] = field(default_factory=set)
-    joint: bool = False  # whether two of its results share memory
+from maxcode.converter.passes.storages import NOTHING, State, Storages, Summary, fresh, key_of, root_of, run_block
 
 
 def check_aliases(context: Context) -> None:
@@ -313,6 +305,9 @@ class Follow:
             return first
         if names & PASSING:
             is_module = any(c.startswith("module:") for c in callees(node))  # called, it does not hand out itself
+            owner = self.function.owner.qualified
+            if is_module and not may_pass(self.context, owner, node.func, self._link_passes):
+                return fresh()
             return NOTHING.union(NOTHING if is_module else receiver, *positional, *named.values())
         return fresh()
 
@@ -340,6 +335,13 @@ class Follow:
         if known is not None:
             return known
         return any(self.inplace.get(tables.last(c), False) for c in callees(node) if c.startswith("module:"))
+
+    def _link_passes(self, qualified: str) -> bool:
+        """Whether a layer in a chain (`self.layers(x)`) may give its argument back."""
+        own = self.graph.method(qualified, "forward")
+        if own is not None:
+            return bool(self.summaries.get(own.key, Summary()).returns)
+        return is_passing_layer(qualified)
 
     def _is_static(self, function: ast.Attribute) -> bool:
         """Whether `a.b.c` names an imported function rather than a method of a value."""

@@ -263,7 +263,8 @@ def _build_stack(context: Context, entry: dict) -> None:
     function = ast.Lambda(
         ast.arguments([], [ast.arg(generator.target.id)], None, [ast.arg("rngs")], [None], None, []), made.elt
     )
-    stack = call(context.use("stack", "LayerStack"), function, generator.iter.args[0])
+    home = ("capture", "CapturingStack") if "capture" in context.support else ("stack", "LayerStack")
+    stack = call(context.use(*home), function, generator.iter.args[0])
     stack.is_stack = True
     node.value = stack
 

@@ -1,7 +1,7 @@
 """What torch's names do with the memory of their arguments: share it, write into it, or neither."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context
@@ -37,6 +37,25 @@ _INPLACE_LAST = frozenset({  # layers whose last argument is `inplace`
     "ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "SiLU", "Mish", "Hardtanh", "Hardswish", "Hardsigmoid",
     "Threshold", "RReLU", "Dropout",
 })  # fmt: skip
+
+
+def is_passing_layer(qualified: str) -> bool:
+    """Whether a layer of torch may give its argument back: unchanged, or written into."""
+    short = tables.last(qualified)
+    return short in PASSING | _INPLACE_LAST or not qualified.startswith("torch.nn.modules.")
+
+
+def may_pass(context: Context, owner: str, function: ast.expr, passes: Callable[[str], bool]) -> bool:
+    """Whether a chain of layers that instances of `owner` hold as `self.x` may give its argument back.
+
+    It may if every link does, and where the chain is not known; `passes` says so of a link by its class.
+    """
+    if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "self"):
+        return True
+    tree = context.facts.get("tree", {})
+    paths = [f"{fqn}.{function.attr}".lstrip(".") for fqn, row in tree.items() if row["class"] == owner]
+    chains = [[r["class"] for fqn, r in tree.items() if fqn.rpartition(".")[0] == path] for path in paths]
+    return not all(chains) or not chains or any(all(map(passes, chain)) for chain in chains)
 
 
 def is_inplace_name(name: str) -> bool:

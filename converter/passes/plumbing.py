@@ -3,7 +3,7 @@
 import ast
 from typing import Any, ClassVar
 
-from maxcode.converter import embeddings
+from maxcode.converter import capture, embeddings
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, copy_facts, kinds, seen
@@ -39,12 +39,17 @@ class Plumbing(ast.NodeTransformer):
         return result
 
     def _visit_function(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        capture.mark(node)
         names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
         shadowed = self.absent & names
         constants: dict[str, ast.expr] = {n: v for n, v in self.constants[-1].items() if n not in shadowed}
         # Constructors and the framework's tables use the same words for other things.
         if node.name != "__init__" and _uses_framework(node):
             constants |= {n: ast.Constant(v) for n, v in tables.CONSTANT_ARGUMENTS.items() if n in names}
+            if getattr(node, "filters", False):
+                constants[capture.ARGUMENT] = ast.Constant(True)
+            elif capture.is_asked_function(node):
+                constants.pop(capture.ARGUMENT, None)
             if tables.CACHE_SWITCH in names:
                 cache = next((n for n in tables.CACHE_ARGUMENTS if n in names), None)
                 constants[tables.CACHE_SWITCH] = _not_none(cache) if cache else ast.Constant(False)
@@ -67,6 +72,7 @@ class Plumbing(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
         self.owner = f"{node.file.module}.{node.name}" if hasattr(node, "file") else node.name
+        capture.mark_class(node)
         if any(
             tables.last(ast.unparse(d)) == ROPE_DECORATOR for f in node.body for d in getattr(f, "decorator_list", ())
         ):
@@ -85,7 +91,7 @@ class Plumbing(ast.NodeTransformer):
             return True
         if tables.last(name) == ROPE_DECORATOR:
             return False
-        if name in tables.DROPPED_DECORATORS or tables.last(name) in tables.DROPPED_DECORATORS:
+        if {name, tables.last(name)} & (tables.DROPPED_DECORATORS | capture.DECORATORS):
             return False
         if tables.last(name) in tables.SUPPORT:
             return True
@@ -199,6 +205,8 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if (backbone := self._backbone(node)) is not None:
+            return backbone
         spelled = spelled_attribute(node) or built_class(node) or has_attribute(node) or self._embeddings(node)
         if spelled is not None:
             return self.visit(spelled)
@@ -213,13 +221,18 @@ class Plumbing(ast.NodeTransformer):
             node.seen = {k: v for k, v in seen(node).items() if k != "callee"}
         if short == "get_interface" or (short == "get" and "ATTENTION_FUNCTIONS" in name):
             return self._attention_dispatch(node)
+        return self._plain_call(node, short)
+
+    def _plain_call(self, node: ast.Call, short: str) -> ast.expr:
+        """A call without devices and without keywords that only steer the framework."""
         devices = {id(a) for a in node.args if kinds(a) == {"device"} or (isinstance(a, ast.Name) and a.id == "device")}
         moved = _is_moved(node, devices)
         dropped = [id(a) in devices for a in node.args]
         self.generic_visit(node)
         for position, argument in enumerate(node.args):
             argument.position = position
-        node.keywords = [k for k in node.keywords if not self._is_steering(k)]
+        asks = [k for k in node.keywords if k.arg == capture.ARGUMENT and seen(node) and capture.is_asked(k.value)]
+        node.keywords = [k for k in node.keywords if k in asks or not self._is_steering(k)]
         if devices and short != "isinstance":
             node.args = [a for a, drop in zip(node.args, dropped, strict=True) if not drop]
         if moved and not node.args and not node.keywords:
@@ -254,6 +267,22 @@ class Plumbing(ast.NodeTransformer):
         """Imports within a function: what they name is converted, and stands at the module's top level."""
         root = (node.module or "").split(".")[0]
         return None if node.level or root == "torch" or f"{root}." in tables.FRAMEWORKS else node
+
+    def _backbone(self, node: ast.Call) -> ast.expr | None:
+        """`load_backbone(config)` as the class that runs built, of the configuration that describes it."""
+        name = tables.last(ast.unparse(node.func))
+        if name == tables.BACKBONE_CALL and isinstance(node.func, ast.Attribute):
+            node.func = node.func.value
+            names = seen(node.func).get("names", ())
+            node.seen = seen(node) | ({"callee": list(names)} if names else {})
+            return self.visit(node)
+        if name != tables.BACKBONE_LOADER or self._is_own_function(node):
+            return None
+        built = built_class(node)
+        if built is None:
+            return self._never_built(node) if not seen(node) else None
+        built.args = [call(self.context.use("backbones", "backbone_config"), self.visit(a)) for a in built.args]
+        return built
 
     def _never_built(self, node: ast.Call) -> ast.expr:
         what = ast.unparse(node)

@@ -61,6 +61,15 @@ class State:
         self.held, self.stale = held, stale
 
 
+@dataclass
+class Summary:
+    """Of a function: parameters whose memory it writes, and those whose memory its result may share."""
+
+    writes: set[str] = field(default_factory=set)
+    returns: set[str] = field(default_factory=set)
+    joint: bool = False  # whether two of its results share memory
+
+
 def key_of(node: ast.expr) -> str | None:
     """`x` or `self.x.y` as text; None for anything that is no plain name or path."""
     inner = node

@@ -38,6 +38,8 @@ class LayerStack(Module):
     why a run could not scan.
     """
 
+    runner = Run
+
     def __init__(self, make: Callable[..., nnx.Module], length: int, *, config: Any, rngs: nnx.Rngs):
         self.length = length
         self.remat_policy = getattr(config, "remat_policy", "none")
@@ -111,7 +113,7 @@ class LayerStack(Module):
         open, bound, close, recorded; see cache.py). Each layer draws dropout from its own key.
         """
         stop = self.length if stop is None else min(stop, self.length)
-        return Run(self, step, cache, collect).all(carry, start, stop, key)
+        return self.runner(self, step, cache, collect).all(carry, start, stop, key)
 
     def _check(self, i: int) -> int:
         if not -self.length <= i < self.length:

@@ -91,11 +91,12 @@ class Run:
         """Scan the segment, or run its first period singly where it cannot be; returns the carry and the next layer."""
         first, last = self._number(segment.first), self._number(segment.first + segment.joined)
         end = self._number(segment.first + segment.joined * segment.count)
-        if self.cache is not None and self.cache.recording:
+        if self.cache is not None and self.cache.recording and self._may_scan():
             return self._record(segment, carry)
         collected = len(self.extras)
         try:
-            return self._scan(segment, carry), end
+            if self._may_scan():
+                return self._scan(segment, carry), end
         except _CarryChangedError:
             # For example a position bias that the first layer makes: from the second period on the carry may be stable.
             pass
@@ -105,6 +106,10 @@ class Run:
         for i in range(first, last):
             carry = self._one(i, carry)
         return carry, last
+
+    def _may_scan(self) -> bool:
+        """Whether the next layers may share one trace, beside what the plan and the keys say."""
+        return True
 
     def _record(self, segment: _Segment, carry: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
         """Run one period for a cache that learns what its layers store, and tell it which layers are alike."""
@@ -151,9 +156,13 @@ class Run:
             for k, value in changed.items():
                 old = targets[k].get_raw_value()
                 targets[k].set_value(value if index is None else old.at[index].set(value))
+        self._keep(extra)
+        return carry
+
+    def _keep(self, extra: Any) -> None:
+        """Keep what one layer gave beside the carry."""
         if self.collect:
             self.extras.append(extra)
-        return carry
 
     def _scan(self, segment: _Segment, carry: tuple[Any, ...]) -> tuple[Any, ...]:
         """Scan the segment's periods; Buffers that layers change are written back."""
@@ -185,8 +194,9 @@ class Run:
         if self.cache is not None:
             self.cache.close(groups, opened)
         state.write_back(changed)
-        if self.collect:
-            self.extras += [_take(extra, t) for t in range(segment.count) for extra in extras]
+        for t in range(segment.count):
+            for extra in extras:
+                self._keep(_take(extra, t))
         return carry
 
     def _bind_call(self, i: int) -> Callable[..., Any]:
