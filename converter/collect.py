@@ -74,6 +74,8 @@ def _reach(context: Context, qualified: str, found: dict[str, Definition]) -> No
     if not hasattr(file, "prepared"):
         file.prepared = True
         attach_facts(file, context.facts)
+        if context.unreached is not None:
+            context.unreached.leave_out(context, file)
     splice(context, definition)
     definition.node = _simplified(context, node, absent_names(file))
     found[definition.qualified] = definition

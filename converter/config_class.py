@@ -175,10 +175,23 @@ def module_parameters(facts: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
     One that was left at a default which is no plain data (a class, an object) is none: the constructor supplies it.
     """
     return [
-        (row["name"], row.get("default", ""), row["value"] if "value" in row else _literal(row.get("default", "None")))
+        (
+            row["name"],
+            row.get("default", ""),
+            _decode(row["value"]) if "value" in row else _literal(row.get("default", "None")),
+        )
         for row in facts.get("constructor", ())
         if "value" in row or "default" not in row or _literal(row["default"]) is not MISSING
     ]
+
+
+def _decode(value: Any) -> Any:
+    """A value of target.json, in which tuples are tagged."""
+    if isinstance(value, dict):
+        if set(value) == {"__tuple__"}:
+            return tuple(map(_decode, value["__tuple__"]))
+        return {key: _decode(item) for key, item in value.items()}
+    return [_decode(item) for item in value] if isinstance(value, list) else value
 
 
 def _literal(text: str) -> Any:

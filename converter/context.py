@@ -4,10 +4,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from maxcode.converter.facts import MISSING, Fact
 from maxcode.converter.library import support_module
 from maxcode.converter.source import Project, SourceFile
+
+if TYPE_CHECKING:
+    from maxcode.converter.unreached import Unreached
 
 TENSORS = frozenset({"tensor", "param"})
 
@@ -26,6 +30,7 @@ class Gap:
     torch_name: str
     reason: str
     hint: str = ""
+    column: int = field(default=0, compare=False)  # one gap a line is enough to read
 
 
 @dataclass
@@ -84,10 +89,10 @@ class Context:
     imports: set[str] = field(default_factory=set)  # import statements that converted text needs
     records: dict[str, tuple[SourceFile, ast.ClassDef]] = field(default_factory=dict)  # output record classes used
     external: dict[str, str] = field(default_factory=dict)  # local name -> import statement kept from the source
-    left_out: dict[str, set[int]] = field(default_factory=dict)  # file -> lines of gaps that an earlier round had
     config_classes: frozenset[str] = frozenset()  # classes that the package's config.py defines
     is_program: bool = False  # whether the definitions run on the host, around compiled steps
     provided: frozenset[str] = frozenset()  # names that another file of the package, or of this conversion, defines
+    unreached: "Unreached | None" = None  # places that are left out, since no run came to them
     _children: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # class -> attribute -> classes
 
     @property
@@ -132,6 +137,7 @@ class Context:
     def gap(self, code: str, node: ast.AST, torch_name: str, reason: str, hint: str = "") -> None:
         """Record a gap at `node`, once."""
         gap = Gap(code, path_of(node), getattr(node, "lineno", 0), torch_name, reason, hint)
+        gap.column = getattr(node, "col_offset", 0)
         if gap not in self.gaps:
             self.gaps.append(gap)
 

@@ -72,8 +72,9 @@ def has_attribute(node: ast.Call) -> ast.Constant | None:
         return None
     root = ast.unparse(node.args[0]).partition(".")[0]
     answers = seen(node).get("literals", ())
-    is_torch = root.isidentifier() and f"{file.qualify(root)}.".startswith("torch.")
-    return copy_facts(ast.Constant(answers[0]), node) if is_torch and len(answers) == 1 else None
+    if not root.isidentifier() or not f"{file.qualify(root)}.".startswith("torch."):
+        return None
+    return copy_facts(ast.Constant(answers[0]), node) if len(answers) == 1 else None
 
 
 def _calls(node: ast.Call, name: str, arguments: int) -> bool:

@@ -45,7 +45,7 @@ from maxcode.converter.passing import Pass, each_class, each_definition, each_fu
 from maxcode.converter.source import Project
 from maxcode.converter.traced import TracedPart, classes_to_trace, traced_parts
 from maxcode.converter.training.convert import Training, convert_training
-from maxcode.converter.unrun import left_out_lines
+from maxcode.converter.unreached import Unreached
 
 # `collect` has simplified every definition already (passes `plumbing`, `rope` and `fold`), since that decides what is
 # reached.
@@ -120,18 +120,18 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
         raise ValueError(
             f"facts: no instance of {entry!r} was built; the run built {sorted(classes)[:5]}…; probe the target again"
         )
+    config, unreached = _config_text(target, facts), Unreached()
     known = {name.rpartition(".")[0]: row["file"] for name, row in classes.items() if row.get("file")}
-    config = _config_text(target, facts)
-    context = _converted(target, facts, entry, known, config, {})
-    if left_out := left_out_lines(context):
-        context = _converted(target, facts, entry, known, config, left_out)
-    project = context.project
+    known |= facts.get("modules", {})
+    context = _converted(target, facts, config, known, unreached)
+    while context.gaps and unreached.add(context):
+        context = _converted(target, facts, config, known, unreached)
     training = _training(context, facts, known)
     files = assemble(context, target, config, package, {"training.py": training.text} if training else None)
     gaps = sorted(context.gaps, key=lambda g: (g.file, g.line, g.code, g.torch_name))
     return Conversion(
         files, gaps, context.assumptions, target["class_name"],
-        {d.name: d.qualified for d in context.definitions if d.is_class}, _digest(project), torch_bases(facts),
+        {d.name: d.qualified for d in context.definitions if d.is_class}, _digest(context.project), torch_bases(facts),
         traced_parts(context), classes_to_trace(context, gaps),
         {"entry": training.entry, "steps": training.steps} if training else None,
     )  # fmt: skip
@@ -148,14 +148,13 @@ def _training(context: Context, facts: dict, known: dict[str, str]) -> Training 
     return training
 
 
-def _converted(
-    target: dict, facts: dict, entry: str, known: dict[str, str], config: str, left_out: dict[str, set[int]]
-) -> Context:
-    """One round over the source; `left_out` are lines that a former one had gaps at (see `unrun`)."""
+def _converted(target: dict, facts: dict, config: str, known: dict[str, str], unreached: Unreached) -> Context:
+    """The definitions after all passes, without the places that are left out."""
+    entry = f"{target['module']}.{target['class_name']}"
     project = Project(target["module"], facts["classes"][entry]["file"], known)
-    context = Context(project, facts, entry, left_out=left_out)
-    context.config_classes = _class_names(config)
+    context = Context(project, facts, entry, unreached=unreached)
     collect(context)
+    context.config_classes = _class_names(config)
     run_passes(context)
     return context
 

@@ -28,16 +28,18 @@ DROPPED_DECORATORS = frozenset({
     "torch.no_grad", "torch.inference_mode", "torch.compile", "torch.jit.script", "torch.jit.ignore",
     "torch.jit.unused",
     "torch.compiler.disable", "torch._dynamo.disable", "torch.compiler.allow_in_graph", "typing.override", "override",
-    "functools.wraps", "final", "typing.final", "torch.jit.export", "torch.fx.wrap", "maybe_autocast",
+    "final", "typing.final", "torch.jit.export", "torch.fx.wrap", "maybe_autocast",
     "custom_fwd", "custom_bwd", "once_differentiable", "torch.jit.script_if_tracing", "requires",
     "compile_compatible_method_lru_cache",  # a function of its arguments gives the same tables again
     "register_to_config", "apply_lora_scale", "apply_forward_hook", "maybe_allow_in_graph", "lru_cache_unless_export",
+    "autocast", "torch.autocast", "beartype", "jaxtyped", "typechecked", "typecheck", "runtime_checkable",
 })  # fmt: skip
 
 KEPT_DECORATORS = frozenset({
     "staticmethod", "classmethod", "property", "dataclass", "dataclasses.dataclass", "functools.lru_cache",
     "functools.cache",
     "abstractmethod", "abc.abstractmethod", "functools.cached_property", "cached_property",
+    "wraps", "functools.wraps", "contextmanager", "contextlib.contextmanager", "lru_cache", "cache",
 })  # fmt: skip
 
 # Framework names that the support library provides: last part of the name -> (support module, name).

@@ -1,8 +1,8 @@
 """What no run came to in a library of layers, where one factory names every block that any model may be built from.
 
 Converting all of them would bury the model in code that it never runs. Functions whose body was never evaluated, and
-constructions of classes that were never built, raise in the converted code and are assumptions (decision 15). So does a
-statement that no run came to, if it could not be converted: `pipeline` names those in a second round.
+constructions of classes that were never built, raise in the converted code and are assumptions (decision 15). Smaller
+places are left out by `unreached`, where a rule is missing.
 """
 
 import ast
@@ -33,23 +33,9 @@ class Unrun(ast.NodeTransformer):
             node.body = [*node.body[:has_text], self._raising(node, f"{node.name}()")]
             return node
         self.depth += 1
-        node.body = [s for statement in node.body if (s := self._statement(statement)) is not None] or [ast.Pass()]
+        self.generic_visit(node)
         self.depth -= 1
         return node
-
-    def _statement(self, statement: ast.stmt) -> ast.stmt | None:
-        lines = self.context.left_out.get(getattr(getattr(statement, "file", None), "path", ""), ())
-        inside = any(statement.lineno <= line <= (statement.end_lineno or 0) for line in lines)
-        if inside and not _ran([statement]) and not isinstance(statement, ast.FunctionDef):
-            return self._raising(statement, ast.unparse(statement).splitlines()[0])
-        return self.visit(statement)
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if self.depth and isinstance(block, list):
-                setattr(node, field, [s for statement in block if (s := self._statement(statement)) is not None])
-        return super().generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         qualified = self._class(node.func) if self.depth else None
@@ -97,13 +83,3 @@ def _can_be_seen(body: list[ast.stmt]) -> bool:
     noted = (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.Compare, ast.Name)
     parts = [s for s in body if not isinstance(s, ast.Raise)]
     return any(isinstance(n, noted) for statement in parts for n in ast.walk(statement))
-
-
-def left_out_lines(context: Context) -> dict[str, set[int]]:
-    """Lines of gaps in a library of layers, by file: what a second round leaves out, where no run came."""
-    found: dict[str, set[int]] = {}
-    paths = {d.file.path for d in context.definitions if is_layers(d.file.module)}
-    for gap in context.gaps:
-        if gap.file in paths:
-            found.setdefault(gap.file, set()).add(gap.line)
-    return found

@@ -1,5 +1,6 @@
 """Values of command-line options that hold JSON."""
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -51,18 +52,41 @@ def parse_overrides(items: list[str] | None) -> dict[str, Any]:
 
 
 def parse_arguments(option: str, text: str | None) -> list[Any] | dict[str, Any] | None:
-    """`--init` and `--inputs`: a JSON list (positional) or object (by name).
+    """`--init` and `--inputs`: a list (positional) or object (by name), in JSON or as a Python literal with tuples.
 
     Raises:
       MaxCodeError: anything else.
     """
     if text is None:
         return None
-    value = parse_json(option, text)
+    try:
+        value = parse_json(option, text)
+    except MaxCodeError:
+        value = _literal(text)
+        if value is None:
+            raise
     if not isinstance(value, list | dict):
         raise MaxCodeError(
             option, f"{_shorten(json.dumps(value))} is one value", "a JSON list or object", "put it in [ ]"
         )
+    return value
+
+
+def _literal(text: str) -> Any:
+    """A Python literal, tuples tagged as target.json has them; None for other text."""
+    try:
+        value = ast.literal_eval(text)
+        return _tagged(value) if isinstance(value, dict) else [_tagged(item) for item in value]
+    except (ValueError, SyntaxError, TypeError):
+        return None
+
+
+def _tagged(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tagged(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_tagged(item) for item in value]
+        return {"__tuple__": items} if isinstance(value, tuple) else items
     return value
 
 

@@ -32,7 +32,7 @@ class Needs:
         key = ".".join(function.key)
         if key not in self.keywords:
             self.keywords[key] = ()
-            calls = [n for n in ast.walk(function.node) if isinstance(n, ast.Call)]
+            calls = [n for statement in function.node.body for n in ast.walk(statement) if isinstance(n, ast.Call)]
             if any(self._makes_parameters(function.owner, node) for node in calls):
                 taken = set(function.parameters)
                 self.keywords[key] = tuple(k for k in (self.context.run_name, "rngs") if k not in taken)

@@ -7,9 +7,10 @@ from maxcode.converter import registry
 from maxcode.converter.autograd import is_own_call
 from maxcode.converter.context import Context, Definition, broken, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.example import Example, unchanged
+from maxcode.converter.function_values import function_value, partial_value
 from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.library import defines
-from maxcode.converter.nodes import attribute, call, name, typed
+from maxcode.converter.nodes import attribute, call, typed
 from maxcode.converter.passing import apply
 from maxcode.converter.rule import DEPENDS_ON_DATA, Applied, NoRule, apply_attribute, apply_op
 from maxcode.converter.rules import constants
@@ -62,6 +63,8 @@ class Ops(ast.NodeTransformer):
     # --- calls
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if (made := self._partial(node)) is not None:
+            return made
         qualified = self._callee(node)
         home = next((m for p, m in tables.TORCH_PACKAGES.items() if qualified and qualified.startswith(p)), None)
         if home is not None and (made := self._packaged_call(node, qualified, home)) is not None:
@@ -261,14 +264,29 @@ class Ops(ast.NodeTransformer):
 
     def _function_value(self, node: ast.expr, qualified: str) -> ast.expr | None:
         """A torch function handed about as a value (`{"gelu": F.gelu}`): a lambda of the arguments it must have."""
-        parameters = registry.entries(registry.OPS, qualified)[0].signature.parameters.values()
-        names = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
         try:
-            body = self._used(apply_op(qualified, [name(n) for n in names], {}), node)
+            return self._used(function_value(qualified), node)
         except NoRule as missing:
             self.context.gap("CV102", node, qualified, f"is used as a value: {missing.reason}", "wrap it in a lambda")
             return None
-        return ast.Lambda(ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, []), body)
+
+    def _partial(self, node: ast.Call) -> ast.expr | None:
+        """`partial(F.softmax, dim=-1)`; None for what is no partial of a torch function."""
+        root = ast.unparse(node.func).partition(".")[0]
+        file = self.definition.file
+        if f"{file.imports.get(root)}.{ast.unparse(node.func)}".split(".")[0] != "functools" or not node.args:
+            return None
+        qualified = self._static_name(node.args[0]) if ast.unparse(node.func).endswith("partial") else None
+        if qualified is None or qualified not in registry.OPS or None in {k.arg for k in node.keywords}:
+            return None
+        arguments = [self.visit(a) for a in node.args[1:]]
+        keywords = {k.arg: self.visit(k.value) for k in node.keywords}
+        try:
+            function = self._used(partial_value(qualified, arguments, keywords), node.args[0])
+        except NoRule as missing:
+            return self._gap(node, qualified, missing.reason, "write a function that calls it")
+        node.args, node.keywords = [function, *arguments], [ast.keyword(k, v) for k, v in keywords.items()]
+        return node
 
     def _is_constant_buffer(self, node: ast.Attribute) -> bool:
         if isinstance(node.value, ast.Name) and node.value.id == "self":

@@ -148,6 +148,7 @@ class Config:
     """
 
     attribute_map: ClassVar[dict[str, str]] = {}  # alias -> field
+    tags_tuples: ClassVar[bool] = True  # whether JSON tells tuples from lists; Hugging Face's does not
 
     dtype: str = "float32"  # compute
     weight_dtype: str = "float32"  # storage
@@ -244,7 +245,7 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], **overrides: Any) -> Self:
         """Build from a dictionary of fields; `overrides` win. What `to_dict` wrote under "run" sets run fields."""
-        found = _decode_floats(dict(values))
+        found = _decode(dict(values))
         run = found.pop("run", {})
         return cls(**{**found, **run, **overrides})
 
@@ -255,7 +256,7 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields in the form that `from_dict` reads; run fields that differ from their defaults under "run"."""
-        values = {name: _plain(value) for name, value in self._state().items() if name not in RUN_FIELDS}
+        values = {n: _plain(value, self.tags_tuples) for n, value in self._state().items() if n not in RUN_FIELDS}
         changed = {name: value for name, value in self.run_fields().items() if value != RUN_FIELDS[name]}
         return {**values, "run": changed} if changed else values
 
@@ -274,14 +275,17 @@ def _is_config_class(value: Any) -> bool:
 RUN_FIELDS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Config)}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, tags_tuples: bool) -> Any:
     if isinstance(value, Config):
         value = value.to_dict()
         value.pop("run", None)  # sub-configurations run as the whole does
         return value
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple, frozenset)) else copy.copy(value)
+        return {key: _plain(item, tags_tuples) for key, item in value.items()}
+    if not isinstance(value, (list, tuple, frozenset)):
+        return copy.copy(value)
+    items = [_plain(item, tags_tuples) for item in value]
+    return {"__tuple__": items} if tags_tuples and isinstance(value, tuple) else items
 
 
 def _encode_floats(value: Any) -> Any:
@@ -295,9 +299,12 @@ def _encode_floats(value: Any) -> Any:
     return value
 
 
-def _decode_floats(value: Any) -> Any:
+def _decode(value: Any) -> Any:
+    """Read the tags of floats and tuples."""
     if isinstance(value, dict):
         if set(value) == {"__float__"}:
             return _FLOATS[value["__float__"]]
-        return {key: _decode_floats(item) for key, item in value.items()}
-    return [_decode_floats(item) for item in value] if isinstance(value, list) else value
+        if set(value) == {"__tuple__"}:
+            return tuple(map(_decode, value["__tuple__"]))
+        return {key: _decode(item) for key, item in value.items()}
+    return [_decode(item) for item in value] if isinstance(value, list) else value

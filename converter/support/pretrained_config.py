@@ -81,6 +81,7 @@ class PreTrainedConfig(RopeConfig, Config):
     """Fields and derivations common to all configurations; subclasses call `super().__post_init__(**kwargs)`."""
 
     model_type: ClassVar[str] = ""
+    tags_tuples: ClassVar[bool] = False
     sub_configs_defaults: ClassVar[dict[str, Any]] = {}
     layer_type_renames: ClassVar[dict[str, str]] = {}  # names that older files use in `layer_types`
 

@@ -144,12 +144,32 @@ def init_arguments(target: Target) -> tuple[tuple, dict[str, Any]]:
     if given is None:
         own = getattr(importing.source_module(target), "get_init_inputs", None)
         given = own() if own else []
+    given = untagged(given)
     if isinstance(given, dict):
         return (), given
     given = list(given)
     if len(given) == 2 and isinstance(given[0], list) and isinstance(given[1], dict):
         return tuple(given[0]), given[1]
     return tuple(given), {}
+
+
+def tagged(value: Any) -> Any:
+    """`value` with every tuple as {"__tuple__": [items]}, since JSON has lists alone; sizes are tuples."""
+    if isinstance(value, dict):
+        return {key: tagged(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [tagged(item) for item in value]
+        return {"__tuple__": items} if isinstance(value, tuple) else items
+    return value
+
+
+def untagged(value: Any) -> Any:
+    """The inverse of `tagged`."""
+    if isinstance(value, dict):
+        if set(value) == {"__tuple__"}:
+            return tuple(map(untagged, value["__tuple__"]))
+        return {key: untagged(item) for key, item in value.items()}
+    return [untagged(item) for item in value] if isinstance(value, list) else value
 
 
 def build_inputs(target: Target, model: nn.Module, dtype: str, seed: int | None = None) -> dict[str, Any]:

@@ -213,13 +213,14 @@ class _Wrap(ast.NodeTransformer):
             func = self.visit(func)
         args = [self.visit(argument) for argument in node.args]
         keywords = [ast.keyword(k.arg, self.visit(k.value)) for k in node.keywords]
-        if not self.depth:
+        if not self.depth and ast.unparse(node.func) != "hasattr":
             return ast.copy_location(ast.Call(func, args, keywords), node)
         prefix = [ast.Constant(self.path), ast.Constant(site), func]
         return ast.copy_location(ast.Call(ast.Name(CALL, ast.Load()), [*prefix, *args], keywords), node)
 
     def _wrap(self, node: ast.expr) -> ast.AST:
-        if not self.depth or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        noted = self.depth or isinstance(node, ast.Compare)  # of a module's constants, what asks about the environment
+        if not noted or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             return self.generic_visit(node)
         site = self._site(node)
         inner = self.generic_visit(node)
@@ -261,6 +262,7 @@ class InstrumentingFinder(importlib.abc.MetaPathFinder):
 
     def __init__(self, recorder: Recorder, wanted: Callable[[str, str], bool]) -> None:
         self.recorder, self.wanted = recorder, wanted
+        self.modules: dict[str, str] = {}  # instrumented modules and their files
 
     def find_spec(self, fullname: str, path: Iterable[str] | None = None, target: Any = None) -> Any:
         """A spec with the recording loader, or None to leave the module to the ordinary finders."""
@@ -269,5 +271,6 @@ class InstrumentingFinder(importlib.abc.MetaPathFinder):
             return None
         if not self.wanted(fullname, spec.origin or ""):
             return None
+        self.modules[fullname] = spec.loader.path
         spec.loader = _Loader(fullname, spec.loader.path, self.recorder)
         return spec

@@ -28,6 +28,15 @@ _PLUMBING_PARTS = (
     "diffusers.models._modeling_", "diffusers.models.auto_model", "diffusers.models.model_loading_utils",
     "diffusers.models.lora",
 )  # fmt: skip
+# Packages whose code no model is made of, or whose calls have rules of their own.
+_LIBRARIES = frozenset(sys.stdlib_module_names) | {
+    "torch", "torchvision", "torchaudio", "torchgen", "functorch", "triton", "maxcode", "jax", "flax", "einops",
+    "numpy", "scipy", "pandas", "sklearn",
+    "sympy", "networkx", "safetensors", "accelerate", "tokenizers", "huggingface_hub",
+    "beartype", "jaxtyping", "typeguard", "lightning", "pytorch_lightning", "torchmetrics", "tensordict", "PIL",
+    "wrapt", "loguru", "tqdm", "setuptools", "pydantic", "packaging", "psutil", "pytest", "hypothesis", "einx",
+}  # fmt: skip
+
 _REGISTRIES = (".configuration_", ".models.auto")
 
 
@@ -44,9 +53,18 @@ def wanted(target: dict) -> Any:
             return fullname.startswith(layers) and not fullname.startswith(_PLUMBING_PARTS)
         if folder is not None and origin.startswith(folder):
             return True
-        return fullname.split(".")[0] == package and package not in ("torch", "transformers", "maxcode")
+        top = fullname.partition(".")[0]
+        return top not in _LIBRARIES and (top == package or _is_model_code(origin))
 
     return test
+
+
+def _is_model_code(origin: str) -> bool:
+    """Whether a file of another package may be part of the model: it has to do with torch."""
+    try:
+        return "torch" in Path(origin).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def probe(target: dict, source: Path | None = None) -> dict:
@@ -55,7 +73,8 @@ def probe(target: dict, source: Path | None = None) -> dict:
     `source` is what `materialise` wrote, if it has: reading that is faster than reading the checkpoint again.
     """
     recorder = Recorder()
-    sys.meta_path.insert(0, InstrumentingFinder(recorder, wanted(target)))
+    finder = InstrumentingFinder(recorder, wanted(target))
+    sys.meta_path.insert(0, finder)
     from maxcode.evaluator.oracle.build import build  # imports the model's module, now through the hook
 
     model, inputs = build(target, source_dir=source)
@@ -71,6 +90,7 @@ def probe(target: dict, source: Path | None = None) -> dict:
         "format": 1,
         "scenarios": scenarios,
         "files": recorder.to_json(),
+        "modules": finder.modules,
         "tree": _tree(model),
         "classes": _classes(model),
         "config_file": _config_file(model, target),

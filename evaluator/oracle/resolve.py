@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from maxcode.evaluator.oracle import importing, sizes, stored, tiny
-from maxcode.evaluator.oracle.build import build_inputs, call, construct, init_arguments
+from maxcode.evaluator.oracle.build import build_inputs, call, construct, init_arguments, tagged
 from maxcode.evaluator.oracle.errors import OracleError
 from maxcode.evaluator.oracle.flatten import bind
 from maxcode.evaluator.oracle.progress import progress
@@ -232,7 +232,7 @@ def named_arguments(target: Target) -> dict[str, Any]:
         raise OracleError(where, f"{starred[0]!r} stands for *args", "arguments with names of their own", do)
     for name, value in named.items():
         try:
-            named[name] = json.loads(json.dumps(value, allow_nan=False))
+            named[name] = json.loads(json.dumps(tagged(value), allow_nan=False))
         except (TypeError, ValueError):
             found = f"argument {name!r} is a {type(value).__name__}, which config.json cannot hold"
             raise OracleError(where, found, "numbers, texts, true, false, null, lists or objects of them", do) from None
