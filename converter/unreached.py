@@ -142,4 +142,5 @@ class _LeaveOut(ast.NodeTransformer):
     @staticmethod
     def _text(gap: Gap) -> str:
         name = gap.file.rsplit("/", 1)[-1]
-        return f"{name}:{gap.line}: not converted, since no run came here: {gap.torch_name}: {gap.reason}"
+        reason = gap.reason.partition("; add one")[0]
+        return f"{name}:{gap.line}: not converted, since no run came here: {gap.torch_name}: {reason}"

@@ -167,9 +167,7 @@ def materialise(run: Run, progress: Progress) -> None:
 
 def probe(run: Run, progress: Progress) -> dict[str, Any]:
     """Stage 3: facts.json from one instrumented run of the source."""
-    _in_run(
-        run, progress, "facts", python_module(f"{ORACLE}.probe", *_built_from(run), "--out", run.facts), PYTORCH_JIT="0"
-    )
+    _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", *_built_from(run), "--out", run.facts))
     if not run.facts.is_file():
         raise _silent("facts")
     facts = json.loads(run.facts.read_text())

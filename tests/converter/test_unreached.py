@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import pytest
 
 from tests.golden.harness import Converted, both_outputs, convert_text, error_of
@@ -93,7 +94,8 @@ def test_questions_about_the_installed_torch_are_answered(converted: Converted):
 
 
 def test_both_sides_agree(converted: Converted):
-    pairs = both_outputs(converted)
+    with jax.enable_x64(True):
+        pairs = both_outputs(converted)
     assert pairs
     assert all(error_of(theirs, ours) < 1e-12 for _, theirs, ours in pairs)
 
