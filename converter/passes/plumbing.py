@@ -237,8 +237,8 @@ class Plumbing(ast.NodeTransformer):
             return self._never_built(node)
         name = ast.unparse(node.func)
         short = tables.last(name)
-        if (answered := self._answered(node, short)) is not None:
-            return answered
+        if (answer := self._answered(node, short)) is not None:
+            return answer
         if short in tables.PYTHON_CALLS and not self._is_own_function(node):
             node.func = ast.copy_location(ast.Name(tables.PYTHON_CALLS[short], ast.Load()), node.func)
             node.seen = {k: v for k, v in seen(node).items() if k != "callee"}
