@@ -12,7 +12,8 @@ from maxcode.converter.nodes import blocks
 from maxcode.converter.optional import absent_names
 from maxcode.converter.output_records import is_record
 from maxcode.converter.passes.fold import Fold
-from maxcode.converter.passes.plumbing import Plumbing, drop_positionals
+from maxcode.converter.passes.plumbing import Plumbing
+from maxcode.converter.positionals import drop_positionals
 from maxcode.converter.registered import plain_classes
 from maxcode.converter.source import SourceFile
 from maxcode.converter.traced import splice

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Collection
 
 from maxcode.converter import plumbing as tables
-from maxcode.converter.context import Context, copy_facts, kinds, seen
+from maxcode.converter.context import Context, callees, copy_facts, kinds, seen
 from maxcode.converter.nodes import name as name_of
 from maxcode.converter.nodes import stored
 
@@ -59,6 +59,12 @@ def is_context(value: ast.expr) -> bool:
         short = tables.last(ast.unparse(value.func))
         return is_context(value.args[0]) if short == "partial" and value.args else short in tables.DROPPED_CONTEXTS
     return isinstance(value, ast.Name | ast.Attribute) and tables.last(ast.unparse(value)) in tables.DROPPED_CONTEXTS
+
+
+def context_name(item: ast.withitem) -> str:
+    """The context manager that every run entered, where it has another name here; "" where that is not known."""
+    ran = {tables.last(name) for name in callees(item.context_expr)}
+    return ran.pop() if len(ran) == 1 else "" if not ran <= tables.DROPPED_CONTEXTS else min(ran, default="")
 
 
 def is_of_the_model(context: Context, decorator: ast.expr, name: str) -> bool:

@@ -3,10 +3,9 @@
 import ast
 from typing import Any, ClassVar
 
-from maxcode.converter import capture, embeddings
+from maxcode.converter import capture, embeddings, environment
 from maxcode.converter import plumbing as tables
-from maxcode.converter.calls import CallGraph, Function
-from maxcode.converter.context import Context, callees, copy_facts, kinds, seen
+from maxcode.converter.context import Context, copy_facts, kinds, seen
 from maxcode.converter.dynamic import (
     built_class,
     has_attribute,
@@ -14,7 +13,6 @@ from maxcode.converter.dynamic import (
     spelled_assignment,
     spelled_attribute,
 )
-from maxcode.converter.environment import answered, is_context, is_description, is_of_the_model, spelled_locals
 from maxcode.converter.initial import is_initialiser, is_weight_write
 from maxcode.converter.nodes import assign, attribute, call, is_none, stored
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
@@ -95,7 +93,7 @@ class Plumbing(ast.NodeTransformer):
             return False
         if {name, tables.last(name)} & (tables.DROPPED_DECORATORS | capture.DECORATORS):
             return False
-        if tables.last(name) in tables.SUPPORT or is_of_the_model(self.context, decorator, name):
+        if tables.last(name) in tables.SUPPORT or environment.is_of_the_model(self.context, decorator, name):
             return True
         self.context.gap(
             "CV110", decorator, name, "no rule says what this decorator does to the function", "add it to plumbing.py"
@@ -141,9 +139,13 @@ class Plumbing(ast.NodeTransformer):
             self.constants[-1][target.id] = ast.Constant(None)
         if isinstance(target, ast.Name) and target.id in self.constants[-1]:
             return None
-        if isinstance(target, ast.Name) and is_context(node.value):
+        if isinstance(target, ast.Name) and environment.is_context(node.value):
             return None
-        if isinstance(target, ast.Name) and self.function is not None and is_description(node.value, self.environment):
+        if (
+            isinstance(target, ast.Name)
+            and self.function is not None
+            and environment.is_description(node.value, self.environment)
+        ):
             self.environment.add(target.id)
             return None
         self.generic_visit(node)
@@ -166,16 +168,11 @@ class Plumbing(ast.NodeTransformer):
         names = [
             tables.last(ast.unparse(i.context_expr.func)) for i in node.items if isinstance(i.context_expr, ast.Call)
         ]
-        names = [n if n in tables.DROPPED_CONTEXTS else self._ran(i) for n, i in zip(names, node.items)]
+        names = [n if n in tables.DROPPED_CONTEXTS else environment.context_name(i) for n, i in zip(names, node.items)]
         self.generic_visit(node)
         if len(names) == len(node.items) and all(n in tables.DROPPED_CONTEXTS for n in names):
             return node.body + (self._detached(node.body) if tables.NO_GRADIENT & set(names) else [])
         return node
-
-    def _ran(self, item: ast.withitem) -> str:
-        """The context manager that every run entered, where it has another name here."""
-        ran = {tables.last(name) for name in callees(item.context_expr)}
-        return ran.pop() if len(ran) == 1 else "" if not ran <= tables.DROPPED_CONTEXTS else min(ran, default="")
 
     def _detached(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """`x = x.detach()` for the floating tensors that a block without gradients leaves behind."""
@@ -199,7 +196,7 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if isinstance(node.ctx, ast.Load) and (answer := answered(node)) is not None:
+        if isinstance(node.ctx, ast.Load) and (answer := environment.answered(node)) is not None:
             return answer
         if isinstance(node.ctx, ast.Load) and node.attr in tables.CONSTANT_ATTRIBUTES:
             return ast.copy_location(ast.Constant(tables.CONSTANT_ATTRIBUTES[node.attr]), node)
@@ -211,7 +208,7 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        answer = answered(node, self.environment)
+        answer = environment.answered(node, self.environment)
         if answer is not None:
             return answer
         self.generic_visit(node)
@@ -230,7 +227,8 @@ class Plumbing(ast.NodeTransformer):
         if (backbone := self._backbone(node)) is not None:
             return backbone
         spelled = spelled_attribute(node) or built_class(node) or has_attribute(node) or self._embeddings(node)
-        spelled = spelled or answered(node) or spelled_locals(node, self.function, self.constants[-1])
+        spelled = spelled or environment.spelled_locals(node, self.function, self.constants[-1])
+        spelled = spelled or environment.answered(node)
         if spelled is not None:
             return self.visit(spelled)
         if is_never_built(node):
@@ -374,23 +372,6 @@ def _not_none(name: str) -> ast.expr:
 
 def _copy(node: ast.expr) -> ast.expr:
     return ast.parse(ast.unparse(node), mode="eval").body
-
-
-def drop_positionals(context: Context) -> None:
-    """Drop from call sites the positional arguments of parameters that `Plumbing` took away from the functions."""
-    graph = CallGraph(context)
-    for function in graph.functions():
-        for node in ast.walk(function.node):
-            if isinstance(node, ast.Call) and node.args:
-                for target in graph.targets(node, function.owner):
-                    _drop_arguments(node, target)
-
-
-def _drop_arguments(node: ast.Call, target: Function) -> None:
-    dropped = getattr(target.node, "dropped", None)
-    if dropped and not any(isinstance(a, ast.Starred) for a in node.args):
-        shift = 1 if target.is_method else 0
-        node.args = [a for i, a in enumerate(node.args) if getattr(a, "position", i) + shift not in dropped]
 
 
 def _uses_framework(node: ast.AST) -> bool:
