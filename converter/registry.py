@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import functools
 import importlib
+import inspect
 import keyword
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
@@ -116,6 +118,16 @@ def weights_of(name: str) -> Mapping[str, tuple[str, str]]:
     if not found:
         raise KeyError(f"no module rule for {name!r}; add one to converter/rules/modules/")
     return found[0].weights
+
+
+def unread_parameters(name: str) -> frozenset[str]:
+    """Constructor arguments that no rule of a module reads or limits: devices, sparse gradients and the like."""
+    rules = entries(MODULES, canonical(name))
+    tests = [test for rule in rules for test in (rule.when, *rule.limits.values()) if test is not None]
+    read = {p for test in tests for p in inspect.signature(test).parameters}
+    for rule in rules:
+        read |= {n.id for n in ast.walk(rule.definition) if isinstance(n, ast.Name)}
+    return frozenset({"device", "dtype"}.union(*(rule.signature.parameters for rule in rules)) - read)
 
 
 def _where(value: Callable[..., Any]) -> str:

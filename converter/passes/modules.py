@@ -179,7 +179,7 @@ class Constructors(ast.NodeTransformer):
         accepted = support_keywords(tables.last(layer))
         axes = module_axes(layer, made, self.function)
         values = {"axes": axes_tuple(axes) if any(axes) else None, "config": self._config(), "rngs": name("rngs")}
-        made.keywords = [k for k in made.keywords if k.arg not in ("device", "dtype")]
+        made.keywords = [k for k in made.keywords if k.arg not in registry.unread_parameters(layer)]
         made.keywords += [ast.keyword(k, v) for k, v in values.items() if k in accepted and v is not None]
         return node
 

@@ -11,6 +11,7 @@ from maxcode.converter.function_values import function_value, partial_value
 from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.library import defines
 from maxcode.converter.nodes import attribute, call, typed
+from maxcode.converter.passes.tensor_tests import is_isinstance_tensor, tested_tensor
 from maxcode.converter.passing import apply
 from maxcode.converter.rule import DEPENDS_ON_DATA, Applied, NoRule, apply_attribute, apply_op
 from maxcode.converter.rules import constants
@@ -25,6 +26,7 @@ _DRAWS = {
     "torch.Tensor.normal": ("normal", ("mean", "std"), (0.0, 1.0)),
 }
 _FILLED = frozenset({"jnp.empty", "jnp.zeros", "jnp.ones"})  # calls whose first argument is the shape
+_MODULE = "torch.nn.modules.module.Module."
 _LOSSES = "transformers.loss."
 _PYTHON = frozenset({"__getitem__", "keys", "items", "values", "append", "extend"})
 
@@ -72,6 +74,8 @@ class Ops(ast.NodeTransformer):
         if qualified and is_own_call(qualified):
             self.generic_visit(node)
             return node
+        if qualified and qualified.startswith(_MODULE) and isinstance(node.func, ast.Attribute):
+            return self._module_call(node, f"torch.nn.Module.{tables.last(qualified)}")
         if qualified and _is_torch_function(qualified):
             if self._is_held(node.func) and not qualified.startswith("torch.Tensor."):
                 self.generic_visit(node)
@@ -83,7 +87,7 @@ class Ops(ast.NodeTransformer):
             return typed(ast.Call(self.context.use("losses", tables.last(qualified)), node.args, node.keywords), node)
         if isinstance(node.func, ast.Attribute) and not qualified and self._is_tensor_method(node.func):
             return self._torch_call(node, f"torch.Tensor.{node.func.attr}")
-        if _is_isinstance_tensor(node):
+        if is_isinstance_tensor(node):
             node.args[0] = self.visit(node.args[0])
             self.context.imports.add("import jax")
             node.args[1] = attribute("jax", "Array")
@@ -93,6 +97,13 @@ class Ops(ast.NodeTransformer):
             # A buffer may be stored as a constant; indexing reads it as an array either way.
             return typed(ast.Subscript(node, ast.Constant(...), ast.Load()), node)
         return node
+
+    def _module_call(self, node: ast.Call, qualified: str) -> ast.expr:
+        """A method that every module has; those without a rule are the support library's own."""
+        if not registry.has_op(qualified):
+            self.generic_visit(node)
+            return node
+        return self._torch_call(node, qualified)
 
     def _packaged_call(self, node: ast.Call, qualified: str, home: str) -> ast.expr | None:
         """A class of a torch package that a support module stands for, or a method of it; None where that has none."""
@@ -145,7 +156,7 @@ class Ops(ast.NodeTransformer):
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         """`x.clone() if isinstance(x, torch.Tensor) else x`: the test says what x is, whatever the run saw."""
-        narrowed = _tested_tensor(node.test)
+        narrowed = tested_tensor(node.test)
         before = self.types.names.get(narrowed) if narrowed else None
         node.test = self.visit(node.test)
         if narrowed:
@@ -171,7 +182,9 @@ class Ops(ast.NodeTransformer):
         if drawn is not None:
             return drawn
         try:
-            if qualified.startswith("torch.Tensor.") and (receiver := self._receiver(node)) is not None:
+            if qualified.startswith("torch.nn.Module."):
+                arguments = [self.visit(node.func.value), *arguments]
+            elif qualified.startswith("torch.Tensor.") and (receiver := self._receiver(node)) is not None:
                 arguments = [receiver, *arguments]
             applied = apply_op(qualified, arguments, keywords, concrete=hasattr(node, "on_host"))
         except NoRule as missing:
@@ -340,22 +353,6 @@ def _is_torch_function(qualified: str) -> bool:
         return False
     last = tables.last(qualified)
     return not last[:1].isupper() and not qualified.startswith("torch.nn.modules.")
-
-
-def _tested_tensor(test: ast.expr) -> str | None:
-    """The name that a test says is a tensor."""
-    if isinstance(test, ast.Call) and _is_isinstance_tensor(test) and isinstance(test.args[0], ast.Name):
-        return test.args[0].id
-    return None
-
-
-def _is_isinstance_tensor(node: ast.Call) -> bool:
-    return (
-        isinstance(node.func, ast.Name)
-        and node.func.id == "isinstance"
-        and len(node.args) == 2
-        and ast.unparse(node.args[1]) in ("torch.Tensor", "Tensor", "torch.LongTensor")
-    )
 
 
 def ensures(context: Context, definition: Definition) -> list[str]:

@@ -6,6 +6,7 @@ from jax import lax
 
 from maxcode.converter.arguments import is_device, is_dtype, is_omitted, is_string, is_tensor
 from maxcode.converter.rule import attribute, op
+from maxcode.converter.support.casting import cast_module
 
 float32 = jnp.float32
 
@@ -37,6 +38,36 @@ def to_whatever(input, target, non_blocking=False, copy=False, *, memory_format=
         return input
     is_dtype = isinstance(target, type | jnp.dtype) or not hasattr(target, "shape")
     return input.astype(target if is_dtype else target.dtype)
+
+
+@op("torch.nn.Module.to", when=lambda dtype: is_dtype(dtype))
+def module_to_dtype(module, dtype, non_blocking=False, *, memory_format=None):
+    return cast_module(module, dtype)
+
+
+@op("torch.nn.Module.to", when=lambda dtype: not is_omitted(dtype))
+def module_to_device_and_dtype(module, device=None, dtype=None, non_blocking=False, *, memory_format=None):
+    return cast_module(module, dtype)
+
+
+@op("torch.nn.Module.to")
+def module_to_device(module, device=None, dtype=None, non_blocking=False, *, memory_format=None):
+    return module
+
+
+@op("torch.nn.Module.float")
+def module_to_float(module):
+    return cast_module(module, float32)
+
+
+@op("torch.nn.Module.half")
+def module_to_half(module):
+    return cast_module(module, jnp.float16)
+
+
+@op("torch.nn.Module.bfloat16")
+def module_to_bfloat16(module):
+    return cast_module(module, jnp.bfloat16)
 
 
 @op("torch.Tensor.type_as")
@@ -115,6 +146,11 @@ def same(input, memory_format=None, *, _memory_format=None):
     "torch.Tensor.resolve_conj", "torch.resolve_neg", "torch.Tensor.resolve_neg",
 )  # fmt: skip
 def same_device(input, device=None, non_blocking=False, memory_format=None):
+    return input
+
+
+@op("torch.Tensor.requires_grad_")
+def wants_gradient(input, requires_grad=True):
     return input
 
 
