@@ -2,11 +2,16 @@
 
 import ast
 
-from maxcode.converter.context import TENSORS, Context, Definition, kinds
+from maxcode.converter.context import TENSORS, Context, Definition, kinds, seen
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import assign, call, dress, loads, name, read_before_write, stored
 
+# Calls whose result has another shape than what they are given.
+_RESHAPING = frozenset({
+    "cat", "concat", "concatenate", "stack", "unsqueeze", "squeeze", "pad", "flatten", "unflatten", "repeat", "tile",
+    "repeat_interleave", "unfold", "narrow", "expand", "hstack", "vstack", "dstack", "diff", "chunk", "split",
+})  # fmt: skip
 _UNROLLED = 4  # loops with a constant count up to this stay Python loops
 
 
@@ -41,6 +46,7 @@ def _rewritten(context: Context, types: Kinds, function: ast.FunctionDef, loop: 
         not carry
         or any(n not in early for n in carry)
         or not all(types.names.get(n, frozenset()) & {"tensor", "param"} for n in carry)
+        or not all(_keeps_shape(loop.body, n) for n in carry)
     ):
         return None
     packed = ast.Tuple([name(n) for n in carry], ast.Load()) if len(carry) > 1 else name(carry[0])
@@ -57,6 +63,17 @@ def _rewritten(context: Context, types: Kinds, function: ast.FunctionDef, loop: 
     result = assign(carry, run)
     result.spaced = True
     return [step, result]
+
+
+def _keeps_shape(body: list[ast.stmt], variable: str) -> bool:
+    """Whether a carried name has one shape in every iteration, as far as runs and spelling tell."""
+    names = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == variable]
+    values = [s.value for s in body if isinstance(s, ast.Assign) and variable in stored(s.targets)]
+    ranks = {tuple(seen(n).get("ndims", ())) for n in (*names, *values) if seen(n) and seen(n).get("ndims")}
+    reshaped = any(
+        isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr in _RESHAPING for v in values
+    )
+    return len(ranks) <= 1 and not reshaped
 
 
 def _bounds(loop: ast.For) -> tuple[ast.expr, ast.expr] | None:
@@ -114,6 +131,7 @@ EXAMPLES = (
             return y
         """
     ),
+    unchanged("def f(x: torch.Tensor, n: int):\n    for _ in range(n):\n        x = x.unsqueeze(-1)\n    return x"),
     unchanged("def f(x: torch.Tensor):\n    for t in range(3):\n        x = x * 2\n    return x"),
     unchanged("def f(x: torch.Tensor, n: int):\n    for t in range(n):\n        x = x[:t]\n    return x"),
     unchanged("def f(x: torch.Tensor, n: int):\n    for t in range(n):\n        x = x * t\n    return x"),
