@@ -2,6 +2,8 @@
 
 import ast
 
+from maxcode.converter.context import callees, kinds
+
 _WEIGHTS = ("weight", "bias")
 
 
@@ -18,7 +20,12 @@ def is_weight_write(statement: ast.stmt) -> bool:
     """
     if isinstance(statement, ast.Expr):
         function = statement.value.func if isinstance(statement.value, ast.Call) else None
-        return isinstance(function, ast.Attribute) and _is_in_place(function.attr) and _is_weight(function.value)
+        if not (isinstance(function, ast.Attribute) and _is_in_place(function.attr)):
+            return False
+        written = function.value
+        while isinstance(written, ast.Subscript):
+            written = written.value
+        return _is_weight(written)
     if isinstance(statement, ast.AugAssign):
         return _is_weight(statement.target)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
@@ -28,6 +35,30 @@ def is_weight_write(statement: ast.stmt) -> bool:
         return _is_weight(target.value)
     is_made = isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func).endswith("Parameter")
     return is_made and _is_weight(target) and isinstance(target, ast.Attribute) and _is_layers(target.value)
+
+
+def is_first_value(statement: ast.Expr, function: ast.FunctionDef | None) -> bool:
+    """Whether a statement writes into a weight of a module that the same function has just built: `new.bias.copy_(…)`.
+
+    A checkpoint overwrites that, too.
+    """
+    method = statement.value.func if isinstance(statement.value, ast.Call) else None
+    if function is None or not (isinstance(method, ast.Attribute) and _is_in_place(method.attr)):
+        return False
+    weight = method.value.value if ast.unparse(method.value).endswith(".data") else method.value
+    owner = weight.value if isinstance(weight, ast.Attribute) else None
+    if not isinstance(owner, ast.Name) or owner.id == "self" or kinds(owner) != {"module"}:
+        return False
+    bindings = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == owner.id]
+    stored = [n for n in bindings if isinstance(n.ctx, ast.Store)]
+    made = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and any(t in stored for t in n.targets)]
+    return bool(made) and len(made) == len(stored) and all(_is_built(n.value) for n in made)
+
+
+def _is_built(value: ast.expr) -> bool:
+    """Whether a value is a module made here, by its class."""
+    names = callees(value) if isinstance(value, ast.Call) else ()
+    return kinds(value) == {"module"} and bool(names) and all(n.rpartition(".")[2][:1].isupper() for n in names)
 
 
 def _is_in_place(method: str) -> bool:

@@ -17,6 +17,7 @@ from maxcode.converter.context import Assumption, Context, ConversionError, Gap
 from maxcode.converter.passes import (
     aliases,
     annotations,
+    children,
     constants,
     division,
     docstrings,
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(layers, each_class(layers.stack_layers), "before counted loops, which it leaves no layer to"),
     Pass(loops, each_function(loops.scan_loops), "when bodies only rebind names"),
     Pass(division, each_function(division.divide_exactly), "last of those that read torch's own expressions"),
+    Pass(children, each_function(children.change_children), "next, for the same reason"),
     Pass(layer_classes, each_definition(layer_classes.convert_layer_classes), "before constructors, which call them"),
     Pass(modules, modules.convert_constructors, "before operations, which do not know layer classes"),
     Pass(ops, ops.convert_operations, "when nothing but expressions is torch's"),

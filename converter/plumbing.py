@@ -72,7 +72,7 @@ NAMESAKES = {
 # Modules of the framework whose functions are part of the models that call them, where nothing stands for them.
 FUNCTION_MODULES = frozenset({
     "vision_utils", "image_processing_utils", "image_utils", "pytorch_utils", "utils.generic", "modeling_utils",
-    "audio_utils",
+    "audio_utils", "image_transforms",
 })  # fmt: skip
 RECORDS = ("ModelOutput", "BaseOutput")  # classes that every output record derives from
 RECORDS_MODULES = ("modeling_outputs", "utils.generic")
@@ -109,6 +109,7 @@ CONSTANT_CALLS = {
     "is_torch_available": True, "is_torch_greater_or_equal": True, "is_hooked": False, "is_quantized": False,
     "lazy_load_kernel": None, "resolve_internal_import": None,
 }  # fmt: skip
+TENSOR_QUESTIONS = ("is_torch_tensor",)  # `isinstance` of torch's tensors under another name
 OPTIONAL_PACKAGE = ("is_", "_available")  # how questions after an optional package's kernels are named; none is there
 
 # Classes whose instances a converted model never meets: other frameworks' masks, wrappers and stand-ins of tensors.

@@ -22,6 +22,7 @@ from maxcode.converter.passes.memory import (
     inplace_layers,
     is_inplace_name,
     is_passing_layer,
+    mark_running_loops,
     may_pass,
     outer_writes,
 )
@@ -33,6 +34,8 @@ def check_aliases(context: Context) -> None:
     functions = (graph := CallGraph(context)).functions()
     types = {f.key: Kinds(context, f.owner, f.node) for f in functions}
     inplace = inplace_layers(context)
+    for function in functions:
+        mark_running_loops(context, function.owner.qualified, function.node)
     summaries: dict[tuple[str, str], Summary] = {f.key: Summary() for f in functions}
     before = None
     while before != (before := [(set(s.writes), set(s.returns), s.joint) for s in summaries.values()]):

@@ -1,17 +1,20 @@
 """Layer classes that are handed about (`norm_layer=nn.LayerNorm`, `partial(nn.LayerNorm, eps=1e-6)`) become values.
 
-Where a class is called by its own name, or asked for by `isinstance`, it is left to the passes for those.
+Where a class is called by its own name it is left to the pass for constructors; `isinstance` asks for the support
+class.
 """
 
 import ast
 
+from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition
-from maxcode.converter.example import Example, unchanged
-from maxcode.converter.layer_values import is_layer_class, layer_value
+from maxcode.converter.example import Example
+from maxcode.converter.layer_values import LayerValue, is_layer_class, layer_value
 from maxcode.converter.nodes import call
 from maxcode.converter.rule import NoRule
 
 _ASKING = ("isinstance", "issubclass", "type", "super")
+_STACKED = ("ModuleList", "Sequential")  # which a layer stack may have taken the place of
 
 
 def convert_layer_classes(context: Context, definition: Definition) -> None:
@@ -42,6 +45,8 @@ class LayerClasses(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Name) and node.func.id in _ASKING:
+            if node.func.id == "isinstance" and len(node.args) == 2:
+                node.args[1] = self._asked_for(node.args[1])
             return node
         if self._layer(node.func) is None:
             node.func = self.visit(node.func)
@@ -79,12 +84,37 @@ class LayerClasses(ast.NodeTransformer):
         self.context.helpers |= applied.helpers
         return ast.copy_location(self.context.distinct(applied.expr), node)
 
+    def _asked_for(self, node: ast.expr) -> ast.expr:
+        """What `isinstance` asks for: support classes of the same name mean the same; others cannot be asked for."""
+        if isinstance(node, ast.Tuple):
+            node.elts = [self._asked_for(element) for element in node.elts]
+            return node
+        qualified = self._layer(node)
+        if qualified is None:
+            return node
+        short = tables.last(qualified)
+        try:
+            value = layer_value(qualified)
+        except NoRule:
+            value = None
+        if value is None or value.is_function or short in _STACKED or tables.last(_text(value)) != short:
+            reason = "a layer of this class need not be one of a class of its own here"
+            self.context.gap("CV124", node, qualified, reason, "ask for a property of the layer instead")
+            return call(self.context.use("gaps", "gap"), ast.Constant("CV124"), ast.Constant(f"{qualified}: {reason}"))
+        self.context.imports |= value.applied.imports
+        self.context.helpers |= value.applied.helpers
+        return ast.copy_location(self.context.distinct(value.applied.expr), node)
+
     def _layer(self, node: ast.expr) -> str | None:
         """The torch layer class that a dotted name means."""
         root, _, rest = ast.unparse(node).partition(".") if isinstance(node, ast.Attribute | ast.Name) else ("", "", "")
         qualified = self.definition.file.qualify(root) if root.isidentifier() else None
         qualified = f"{qualified}.{rest}" if qualified and rest else qualified
         return qualified if qualified and is_layer_class(qualified) else None
+
+
+def _text(value: LayerValue) -> str:
+    return ast.unparse(value.applied.expr)
 
 
 EXAMPLES = (
@@ -119,10 +149,27 @@ EXAMPLES = (
         """,
         gap="CV124",
     ),
-    unchanged(
+    Example(
         """
         def width(layer):
-            return layer.in_features if isinstance(layer, nn.Linear) else 0
+            return layer.in_features if isinstance(layer, (nn.Linear, nn.Conv2d)) else issubclass(layer, nn.Linear)
+        """,
         """
+        def width(layer):
+            return layer.in_features if isinstance(layer, (Linear, Conv2d)) else issubclass(layer, nn.Linear)
+        """,
+    ),
+    Example(
+        """
+        def is_active(layer):
+            return isinstance(layer, nn.ReLU)
+        """,
+        """
+        def is_active(layer):
+            return isinstance(
+                layer, gap("CV124", "torch.nn.ReLU: a layer of this class need not be one of a class of its own here")
+            )
+        """,
+        gap="CV124",
     ),
 )

@@ -58,6 +58,18 @@ def may_pass(context: Context, owner: str, function: ast.expr, passes: Callable[
     return not all(chains) or not chains or any(all(map(passes, chain)) for chain in chains)
 
 
+def mark_running_loops(context: Context, owner: str, function: ast.FunctionDef) -> None:
+    """Note the loops over a module's own list of layers, which every instance has some of: their body runs."""
+    tree = context.facts.get("tree", {})
+    held = [fqn for fqn, row in tree.items() if row["class"] == owner]
+    for loop in (n for n in ast.walk(function) if isinstance(n, ast.For)):
+        found = loop.iter
+        while isinstance(found, ast.Call) and ast.unparse(found.func) in ("enumerate", "reversed") and found.args:
+            found = found.args[0]
+        if isinstance(found, ast.Attribute) and ast.unparse(found.value) == "self" and held:
+            loop.never_empty = all(f"{fqn}.{found.attr}.0".lstrip(".") in tree for fqn in held)
+
+
 def is_inplace_name(name: str) -> bool:
     """Whether a torch name writes into its first argument: `add_`, not `__add__`."""
     return name.endswith("_") and not name.endswith("__") and name not in _NOT_WRITING

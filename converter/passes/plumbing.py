@@ -13,10 +13,11 @@ from maxcode.converter.dynamic import (
     spelled_assignment,
     spelled_attribute,
 )
-from maxcode.converter.initial import is_initialiser, is_weight_write
+from maxcode.converter.initial import is_first_value, is_initialiser, is_weight_write
 from maxcode.converter.nodes import assign, attribute, call, is_none, stored
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
+from maxcode.converter.questions import device_answer, framework_answer
 
 
 class Plumbing(ast.NodeTransformer):
@@ -105,7 +106,7 @@ class Plumbing(ast.NodeTransformer):
             return None
         if isinstance(node.value, ast.Constant) and not isinstance(node.value.value, str):
             return None
-        if self.is_constructor and is_weight_write(node):
+        if (self.is_constructor and is_weight_write(node)) or is_first_value(node, self.function):
             return None
         if (assignment := spelled_assignment(node)) is not None:
             return self.visit(assignment)
@@ -161,8 +162,8 @@ class Plumbing(ast.NodeTransformer):
         node.names = [name for name in node.names if name not in self.constants[-1]]
         return node if node.names else None
 
-    def visit_Delete(self, node: ast.Delete) -> None:
-        return None
+    def visit_Delete(self, node: ast.Delete) -> ast.Delete | None:
+        return node if tables.TIED_KEYS in ast.unparse(node) else None
 
     def visit_With(self, node: ast.With) -> Any:
         names = [
@@ -208,7 +209,7 @@ class Plumbing(ast.NodeTransformer):
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        answer = environment.answered(node, self.environment)
+        answer = environment.answered(node, self.environment) or device_answer(node)
         if answer is not None:
             return answer
         self.generic_visit(node)
@@ -272,17 +273,9 @@ class Plumbing(ast.NodeTransformer):
         return copy_facts(found, node) if found is not None else None
 
     def _answered(self, node: ast.Call, short: str) -> ast.expr | None:
-        """What a question about the environment has for an answer, and what an adaptation to a device leaves alone."""
-        if short == "isinstance" and _asks_for_other_tensor(node):
-            return ast.copy_location(ast.Constant(False), node)
-        if self._is_own_function(node):
-            return None
-        if _is_environment_question(short):
-            return ast.copy_location(ast.Constant(tables.CONSTANT_CALLS.get(short, False)), node)
-        if short in tables.IDENTITY_CALLS and node.args:
-            return self.visit(node.args[0])
-        answer = _version_answer(node) if short in tables.VERSION_QUESTIONS else None
-        return None if answer is None else ast.copy_location(ast.Constant(answer), node)
+        """What stands for a question about the environment, or for an adaptation to a device."""
+        answer = framework_answer(node, short, is_own=self._is_own_function(node))
+        return None if answer is None else self.visit(answer)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
         """Imports within a function: what they name is converted, and stands at the module's top level."""
@@ -329,19 +322,6 @@ def _is_plumbing_file(file: Any) -> bool:
     return f"{module}.".startswith("transformers.") and not module.startswith("transformers.models.")
 
 
-def _version_answer(node: ast.Call) -> bool | None:
-    """What the run found; where none came by, releases are taken to be new."""
-    if len(found := seen(node).get("literals", ())) == 1:
-        return found[0]
-    first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
-    return {"<": False, "<=": False, ">": True, ">=": True}.get(str(first))
-
-
-def _is_environment_question(name: str) -> bool:
-    start, end = tables.OPTIONAL_PACKAGE
-    return name in tables.CONSTANT_CALLS or (name.startswith(start) and name.endswith(end))
-
-
 def _is_moved(node: ast.Call, devices: set[int]) -> bool:
     """Whether a call moves a tensor to a device."""
     if not isinstance(node.func, ast.Attribute):
@@ -349,10 +329,6 @@ def _is_moved(node: ast.Call, devices: set[int]) -> bool:
     if node.func.attr in ("cuda", "cpu"):
         return True
     return node.func.attr == "to" and (bool(devices) or any(k.arg == "device" for k in node.keywords))
-
-
-def _asks_for_other_tensor(node: ast.Call) -> bool:
-    return len(node.args) == 2 and tables.last(ast.unparse(node.args[1])) in tables.NEVER_INSTANCES
 
 
 def _is_record_call(node: ast.Call) -> bool:

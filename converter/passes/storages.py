@@ -115,7 +115,8 @@ def _run(statement: ast.stmt, state: State, simple: Callable, enter: Callable) -
         for _ in range(2):  # the second round sees what the first one left behind
             enter(statement, state)
             run_block(statement.body, state, simple, enter)
-        state.join([before, state.copy()])
+        if not getattr(statement, "never_empty", False):
+            state.join([before, state.copy()])
         return run_block(statement.orelse, state, simple, enter)
     if isinstance(statement, ast.With | ast.AsyncWith):
         enter(statement, state)

@@ -1,6 +1,6 @@
 """A stack of layers, held and run as prefix + repeated periods + suffix, with the periods as one `lax.scan`."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 from flax import nnx
@@ -45,11 +45,15 @@ class LayerStack(Module):
         self.remat_policy = getattr(config, "remat_policy", "none")
         plan, self.relative, self.reason = _plan_layers(make, length, getattr(config, "scan_layers", True))
         self.plan, self.note = plan, Note()
+        self.store(make(i, rngs=rngs) for i in range(length))
+
+    def store(self, layers: Iterable[nnx.Module]) -> None:
+        """Hold these layers, one after the other, as planned."""
+        plan = self.plan
         templates: list[Any] = [None] * plan.period
         values: list[list[list[Any]]] = [[] for _ in range(plan.period)]
         single = []
-        for i in range(length):
-            layer = make(i, rngs=rngs)
+        for i, layer in enumerate(layers):
             if not plan.prefix <= i < plan.stop:
                 single.append(layer)
                 continue
