@@ -26,6 +26,9 @@ def run(
         list[str] | None,
         typer.Option("--filter", metavar="FIELD=VALUE", help="entries to run, such as family=causal-lm or id=gemma*"),
     ] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", min=1, metavar="N", help="so many of them, spread over the families")
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="entries at the same time, a thread each")] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="keep rows of the same code, versions and entries, run the others")
@@ -52,6 +55,7 @@ def run(
 
     def action(progress: Progress) -> Result:
         chosen = entries.select(entries.read_atlas(atlas), filter_ or ())
+        chosen = chosen if sample is None else entries.sample(chosen, sample)
         options = runner.RunOptions(
             (atlas or entries.PACKAGED).resolve(),
             out.resolve(),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -122,6 +123,23 @@ def select(entries: Sequence[Entry], filters: Iterable[str]) -> list[Entry]:
         if not kept:
             raise MaxCodeError(f"--filter {text}", "keeps no entry", "a value that some entry has", "check the value")
     return kept
+
+
+def sample(entries: Sequence[Entry], count: int) -> list[Entry]:
+    """`count` entries of all families, each in proportion and at least once, in the order given.
+
+    Which ones of a family is settled by a hash of their ids: the same today and tomorrow, and none the easy ones.
+    """
+    families: dict[str, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda e: hashlib.sha256(e.id.encode()).digest()):
+        families.setdefault(entry.family, []).append(entry)
+    # The family that is furthest behind its share takes the next place.
+    taken = dict.fromkeys(sorted(families), 0)
+    for _ in range(min(count, len(entries))):
+        left = [name for name in taken if taken[name] < len(families[name])]
+        taken[min(left, key=lambda name: taken[name] / len(families[name]))] += 1
+    chosen = {entry.id for name, number in taken.items() for entry in families[name][:number]}
+    return [entry for entry in entries if entry.id in chosen]
 
 
 def _matches(value: Any, patterns: list[str]) -> bool:

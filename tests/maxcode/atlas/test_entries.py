@@ -1,10 +1,11 @@
 """Reading and choosing entries."""
 
 import json
+from collections import Counter
 
 import pytest
 
-from maxcode.atlas.entries import read_atlas, select
+from maxcode.atlas.entries import read_atlas, sample, select
 from maxcode.errors import MaxCodeError
 from tests.maxcode.atlas.conftest import entry_line
 
@@ -66,3 +67,15 @@ def test_filters_choose_by_field_and_pattern():
 def test_a_filter_that_cannot_be_meant_is_refused(text, said):
     with pytest.raises(MaxCodeError, match=said):
         select(read_atlas(), [text])
+
+
+def test_a_sample_has_all_families_in_proportion_and_does_not_change():
+    entries = read_atlas()
+    chosen = sample(entries, 60)
+    assert len(chosen) == 60
+    assert chosen == sample(list(reversed(entries)), 60)[::-1]
+    counts = Counter(e.family for e in chosen)
+    for family, number in Counter(e.family for e in entries).items():
+        assert abs(counts[family] - number * 60 / len(entries)) <= 1
+    assert {e.id for e in sample(entries, 30)} <= {e.id for e in chosen}
+    assert len(sample(entries[:5], 60)) == 5
