@@ -6,13 +6,14 @@ that the class names in `_can_record_outputs` record into it.
 """
 
 import ast
+import copy
 from dataclasses import dataclass
 from typing import Any
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition, seen
-from maxcode.converter.nodes import call
+from maxcode.converter.nodes import Replace, call
 
 ARGUMENT, FIELD = "output_hidden_states", "hidden_states"
 CAPTURES = "capture_outputs"  # the framework's decorator, and the support library's
@@ -45,7 +46,19 @@ def mark(function: ast.FunctionDef) -> None:
         if short == CAPTURES:
             function.captures = decorator.keywords if isinstance(decorator, ast.Call) else []
         function.filters = getattr(function, "filters", False) or short == _FILTERS
-        function.asks = getattr(function, "asks", False) or short in (_FILTERS, _SELECTS)
+        if short == _FILTERS:
+            function.asks = ast.Constant(True)
+        elif short == _SELECTS:
+            function.asks = _selection(decorator)
+
+
+def _selection(decorator: ast.expr) -> ast.expr:
+    """Which hidden states `select_hidden_states` asks for: an argument of the function, or what a lambda gives."""
+    given = decorator.args[0] if isinstance(decorator, ast.Call) and decorator.args else ast.Constant(True)
+    if isinstance(given, ast.Lambda):
+        return Replace({given.args.args[0].arg: ast.Name("self", ast.Load())}).visit(given.body)
+    is_argument = isinstance(given, ast.Constant) and isinstance(given.value, str)
+    return ast.Name(given.value, ast.Load()) if is_argument else given
 
 
 def is_asked(node: ast.expr) -> bool:
@@ -64,9 +77,9 @@ def attach(context: Context) -> None:
     graph = CallGraph(context)
     functions = [f for f in graph.functions() if f.node.name != "__init__"]
     for function in functions:
-        if getattr(function.node, "asks", False):
+        if (asked := getattr(function.node, "asks", None)) is not None:
             for node in _forwarding(function):
-                node.keywords.append(ast.keyword(ARGUMENT, ast.Constant(True)))
+                node.keywords.append(ast.keyword(ARGUMENT, copy.deepcopy(asked)))
         if getattr(function.node, "filters", False):
             _leave_out(context, function.node)
     asked = _asked(graph, functions)

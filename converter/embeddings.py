@@ -2,13 +2,21 @@
 
 import ast
 
-from maxcode.converter.context import Context
+from maxcode.converter.context import Context, copy_facts
 
 METHOD = "get_input_embeddings"
 _LAYER, _DEFAULT = "_input_embed_layer", "embed_tokens"
 _WITHIN = ("embeddings", "model")  # sub-models that are looked into, in this order
 _ASKED = "language_model"  # a sub-model that is asked in turn, then the base model
 _BASE = "base_model_prefix"
+
+
+def spelled_embeddings(context: Context, owner: str, node: ast.Call) -> ast.expr | None:
+    """`self.get_input_embeddings()` as the layer that the framework finds by its name; None for other calls."""
+    if not (isinstance(node.func, ast.Attribute) and node.func.attr == METHOD and not node.args):
+        return None
+    found = input_embeddings(context, owner, node.func.value)
+    return copy_facts(found, node) if found is not None else None
 
 
 def input_embeddings(context: Context, owner: str, receiver: ast.expr) -> ast.expr | None:

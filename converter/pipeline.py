@@ -19,6 +19,7 @@ from maxcode.converter.passes import (
     annotations,
     children,
     constants,
+    distinct,
     division,
     docstrings,
     experts,
@@ -78,7 +79,8 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         signature, each_definition(signature.convert_signature), "late: earlier passes read annotations and `forward`"
     ),
-    Pass(names, each_definition(names.import_names), "last, when every name that is written is known"),
+    Pass(names, each_definition(names.import_names), "when every name that is written is known"),
+    Pass(distinct, distinct.tell_apart, "last, on names by which earlier passes find what they mean"),
 )
 
 
@@ -133,7 +135,8 @@ def convert(target: dict, facts: dict, package: str) -> Conversion:
     gaps = sorted(context.gaps, key=lambda g: (g.file, g.line, g.code, g.torch_name))
     return Conversion(
         files, gaps, context.assumptions, target["class_name"],
-        {d.name: d.qualified for d in context.definitions if d.is_class}, _digest(context.project), torch_bases(facts),
+        {d.node.name: d.qualified for d in context.definitions if d.is_class}, _digest(context.project),
+        torch_bases(facts),
         traced_parts(context), classes_to_trace(context, gaps),
         {"entry": training.entry, "steps": training.steps} if training else None,
     )  # fmt: skip

@@ -151,6 +151,8 @@ UNNEEDED_ARGUMENTS = {
 KEYWORDS_ARGUMENT = (
     "kwargs"  # a plain parameter of that name takes a caller's keywords, for values worked out beforehand
 )
+MERGING = "merge_with_config_defaults"  # decorator that fills these arguments in from the configuration
+MERGED_ARGUMENTS = ("vision_feature_layer", "vision_feature_select_strategy", "vision_aspect_ratio")
 CACHE_SWITCH = "use_cache"
 CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "past_key_value")
 

@@ -3,9 +3,10 @@
 import ast
 from typing import Any, ClassVar
 
-from maxcode.converter import capture, embeddings, environment
+from maxcode.converter import capture, environment
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, copy_facts, kinds, seen
+from maxcode.converter.defaults import merge_defaults
 from maxcode.converter.dynamic import (
     built_class,
     has_attribute,
@@ -13,6 +14,7 @@ from maxcode.converter.dynamic import (
     spelled_assignment,
     spelled_attribute,
 )
+from maxcode.converter.embeddings import spelled_embeddings
 from maxcode.converter.initial import is_first_value, is_initialiser, is_weight_write
 from maxcode.converter.nodes import assign, attribute, call, is_none, stored
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
@@ -41,6 +43,7 @@ class Plumbing(ast.NodeTransformer):
 
     def _visit_function(self, node: ast.FunctionDef) -> ast.FunctionDef:
         capture.mark(node)
+        merge_defaults(node)
         names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
         shadowed = self.absent & names
         constants: dict[str, ast.expr] = {n: v for n, v in self.constants[-1].items() if n not in shadowed}
@@ -227,7 +230,8 @@ class Plumbing(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if (backbone := self._backbone(node)) is not None:
             return backbone
-        spelled = spelled_attribute(node) or built_class(node) or has_attribute(node) or self._embeddings(node)
+        spelled = spelled_attribute(node) or built_class(node) or has_attribute(node)
+        spelled = spelled or spelled_embeddings(self.context, self.owner, node)
         spelled = spelled or environment.spelled_locals(node, self.function, self.constants[-1])
         spelled = spelled or environment.answered(node)
         if spelled is not None:
@@ -264,13 +268,6 @@ class Plumbing(ast.NodeTransformer):
         if _is_record_call(node):
             node.keywords = [k for k in node.keywords if not _always_none(k.value)]
         return node
-
-    def _embeddings(self, node: ast.Call) -> ast.expr | None:
-        """`self.get_input_embeddings()` as the layer that the framework finds by its name."""
-        if not (isinstance(node.func, ast.Attribute) and node.func.attr == embeddings.METHOD and not node.args):
-            return None
-        found = embeddings.input_embeddings(self.context, self.owner, node.func.value)
-        return copy_facts(found, node) if found is not None else None
 
     def _answered(self, node: ast.Call, short: str) -> ast.expr | None:
         """What stands for a question about the environment, or for an adaptation to a device."""

@@ -43,6 +43,7 @@ def _opened(scope: Scope | None) -> Iterator[Scope | None]:
 def capture_outputs(*, tie_last_hidden_states: bool = True) -> Callable[[Callable], Callable]:
     """Decorate a forward that takes `output_hidden_states`: asked for them, its record holds all hidden states.
 
+    Asked for one or more by index, negative ones from the end, it holds None in the places of the others.
     The last one is the record's `last_hidden_state` (`vision_hidden_states` where it has those) unless
     `tie_last_hidden_states`, here or in the configuration, is False.
     """
@@ -60,11 +61,19 @@ def capture_outputs(*, tie_last_hidden_states: bool = True) -> Callable[[Callabl
                 names = ("vision_hidden_states", "last_hidden_state")
                 found = [getattr(outputs, name) for name in names if hasattr(outputs, name)]
                 states[-1:] = found[:1] or states[-1:]
-            return outputs.replace(hidden_states=tuple(states))
+            return outputs.replace(hidden_states=tuple(_selected(states, output_hidden_states)))
 
         return wrapper
 
     return decorate
+
+
+def _selected(states: list[Array], wanted: Any) -> list[Array | None]:
+    if isinstance(wanted, bool):
+        return list(states)
+    indices = [wanted] if isinstance(wanted, int) else wanted
+    kept = {range(len(states))[i] for i in indices if -len(states) <= i < len(states)}
+    return [state if i in kept else None for i, state in enumerate(states)]
 
 
 def records_output(index: int = 0, *, initial: bool = True) -> Callable[[Callable], Callable]:

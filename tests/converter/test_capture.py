@@ -79,8 +79,14 @@ def test_a_filter_asks_and_leaves_out_its_own(tmp_path):
 def test_a_selection_asks_and_keeps_its_own(tmp_path):
     context = _context(tmp_path, "select_hidden_states('layer')")
     capture.attach(context)
-    assert "self.model(x, **kwargs, output_hidden_states=True)" in _texts(context)["Net"]
+    assert "self.model(x, **kwargs, output_hidden_states=layer)" in _texts(context)["Net"]
     assert "hidden_states=outputs.hidden_states)" in _texts(context)["Net"]
+
+
+def test_a_selection_may_be_computed_from_the_model(tmp_path):
+    context = _context(tmp_path, "select_hidden_states(lambda model: [model.first + 1])")
+    capture.attach(context)
+    assert "self.model(x, **kwargs, output_hidden_states=[self.first + 1])" in _texts(context)["Net"]
 
 
 def test_nobody_asks(tmp_path):

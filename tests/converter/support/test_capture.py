@@ -133,3 +133,13 @@ def test_gradients_flow_through_collected_states():
     grad = jax.grad(lambda x: sum((s**2).sum() for s in model(x, output_hidden_states=True).hidden_states))(X)
     plain = jax.grad(lambda x: sum((s**2).sum() for s in expected(model, x)))(X)
     np.testing.assert_allclose(grad, plain, atol=1e-5)
+
+
+@pytest.mark.parametrize(("wanted", "kept"), [(-2, {DEPTH - 1}), ([1, -1], {1, DEPTH}), ([9], set())])
+def test_only_the_states_asked_for_are_held(wanted, kept):
+    tower, x = Tower(settings(), rngs=nnx.Rngs(0)), jnp.ones((2, WIDTH))
+    every = tower(x, output_hidden_states=True).hidden_states
+    some = tower(x, output_hidden_states=wanted).hidden_states
+    assert {i for i, state in enumerate(some) if state is not None} == kept
+    for i in kept:
+        np.testing.assert_array_equal(some[i], every[i])
