@@ -16,7 +16,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help setup test test-all releases demo bench lint lint-imports types format typetree clean
+.PHONY: help setup test test-all releases demo third-party bench lint lint-imports types format typetree clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
 
@@ -47,6 +47,9 @@ releases: setup ## the core architectures from two earlier releases of transform
 
 demo: setup ## SmolLM2-135M with real weights: convert, gate, and answer beside PyTorch
 	env -u OMP_NUM_THREADS $(PY) -m maxcode.demo
+
+third-party: setup ## docs/third_party.md: models of some fifty packages on PyPI, converted and gated (hours)
+	$(PY) -m maxcode.third_party --site build/third_party/site --out build/third_party --resume
 
 bench: setup ## the figures of the README, measured here
 	env -u OMP_NUM_THREADS $(PY) -m maxcode.bench
