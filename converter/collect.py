@@ -185,7 +185,7 @@ def _reach_name(context: Context, file: SourceFile, name: str, found: dict[str, 
 
 def is_model_code(context: Context, qualified: str) -> bool:
     """Whether a qualified name is converted, rather than replaced by the support library or kept as an import."""
-    if is_record(context, qualified):
+    if is_record(context, qualified) or qualified.split(".")[0] in tables.KEPT_PACKAGES:
         return False
     if qualified.startswith(tables.FRAMEWORKS):
         short = tables.last(qualified)

@@ -5,6 +5,7 @@ import ast
 from maxcode.converter import registry
 from maxcode.converter.arguments import Unbindable, bind
 from maxcode.converter.rule import OPS_IMPORT, Applied, NoRule, Rule, apply_op
+from maxcode.converter.source import SourceFile
 
 
 def function_value(qualified: str) -> Applied:
@@ -14,6 +15,13 @@ def function_value(qualified: str) -> Applied:
     applied = apply_op(qualified, [ast.Name(n, ast.Load()) for n in names], {})
     made = ast.Lambda(ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, []), applied.expr)
     return Applied(made, applied.imports, applied.helpers)
+
+
+def is_partial(node: ast.Call, file: SourceFile) -> bool:
+    """Whether a call is `functools.partial` of a function, with keywords written out."""
+    root = file.imports.get(ast.unparse(node.func).partition(".")[0], "")
+    is_called = root in ("functools", "functools.partial") and ast.unparse(node.func).endswith("partial")
+    return is_called and bool(node.args) and None not in {k.arg for k in node.keywords}
 
 
 def partial_value(qualified: str, args: list[ast.expr], keywords: dict[str, ast.expr]) -> Applied:

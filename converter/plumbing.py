@@ -64,6 +64,9 @@ LAYER_SUPPORT = {"ModelMixin": ("layers", "Module"), "LegacyModelMixin": ("layer
 # Packages of torch that a support module stands for, class by class under the same names.
 TORCH_PACKAGES = {"torch.distributions.": "distributions"}
 
+# Packages of stateless layers that a support module stands for, class by class under the same names.
+LAYER_PACKAGES = {"einops.layers.torch": "rearranging"}
+
 # Modules of the framework whose functions have namesakes in a support module, where that has them.
 NAMESAKES = {
     "transformers.": {"activations": "activations", "masking_utils": "masks", "loss_utils": "losses"},

@@ -5,6 +5,7 @@ Oracle and package run in processes of their own, in the sandbox, because both r
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -275,9 +276,10 @@ def limited(command: list[str], folder: Path, options: Options, say: OnProgress)
     """Run a command under the sandbox's limits; it may write below `folder` only."""
     memory = options.memory_bytes or process_limit()
     root = str(Path(maxcode.__file__).resolve().parent.parent)
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))  # the source may lie on the user's
     return options.launch(
         command, timeout_s=options.timeout_s, memory_bytes=memory, writable=[folder],
-        env={**ENVIRONMENT, "PYTHONPATH": root, "TOKENIZERS_PARALLELISM": "false"},
+        env={**ENVIRONMENT, "PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"},
         max_processes=512, allow_unsandboxed=options.no_sandbox, on_stderr=lambda line: _pass_on(line, say),
     )  # fmt: skip
 

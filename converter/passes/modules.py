@@ -16,6 +16,7 @@ from maxcode.converter.held import HeldParameters, keeps_table
 from maxcode.converter.layer_values import DROPPED, RUN, apply_layer, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
+from maxcode.converter.passes.default_layers import convert_defaults
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
 from maxcode.converter.rule import NoRule
 from maxcode.converter.ties import tie_weights
@@ -32,24 +33,11 @@ def convert_constructors(context: Context) -> None:
             holder = ast.FunctionDef(definition.name, ast.arguments([], [], None, [], [], None, []), [], [], None)
             Constructors(context, definition, holder, needs).visit(definition.node)
         for function in list(definition.functions()):
-            _convert_defaults(context, definition, function, needs)
+            convert_defaults(context, definition, function, Constructors(context, definition, function, needs))
             if definition.is_class or needs.of_function(Function(definition, function)):
                 Constructors(context, definition, function, needs).run()
         if definition.is_class:
             tie_weights(context, definition)
-
-
-def _convert_defaults(context: Context, definition: Definition, function: ast.FunctionDef, needs: Needs) -> None:
-    """Layers that are made once, as a parameter's default (`activation=nn.ReLU()`): such as have no parameters."""
-    making = Constructors(context, definition, function, needs)
-    arguments = function.args
-    for defaults in (arguments.defaults, arguments.kw_defaults):
-        for index, default in enumerate(defaults):
-            if isinstance(default, ast.Call) and is_layer_class(class_name(definition, default) or ""):
-                made = defaults[index] = making.visit(default)
-                if any(isinstance(n, ast.Name) and n.id == "rngs" for n in ast.walk(made)):
-                    reason = "a layer with parameters is the default of an argument, one for all calls"
-                    context.gap("CV126", default, ast.unparse(default), reason, "make it in the constructor")
 
 
 class Constructors(ast.NodeTransformer):

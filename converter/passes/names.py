@@ -75,6 +75,8 @@ class Names:
                 return self.context.use(*provided).id
         if is_record(self.context, qualified):
             return self._record(qualified, short)
+        if (layers := tables.LAYER_PACKAGES.get(qualified.rpartition(".")[0])) is not None:
+            return self.context.use(layers, short).id if defines(layers, short) else None
         if root in tables.KEPT_PACKAGES:
             module, _, name = qualified.rpartition(".")
             statement = f"from {module} import {name}" if module else f"import {qualified}"

@@ -7,7 +7,7 @@ from maxcode.converter import registry
 from maxcode.converter.autograd import is_own_call
 from maxcode.converter.context import Context, Definition, broken, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.example import Example, unchanged
-from maxcode.converter.function_values import function_value, partial_value
+from maxcode.converter.function_values import function_value, is_partial, partial_value
 from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.library import defines
 from maxcode.converter.nodes import attribute, call, typed
@@ -285,20 +285,16 @@ class Ops(ast.NodeTransformer):
 
     def _partial(self, node: ast.Call) -> ast.expr | None:
         """`partial(F.softmax, dim=-1)`; None for what is no partial of a torch function."""
-        root = ast.unparse(node.func).partition(".")[0]
-        file = self.definition.file
-        if f"{file.imports.get(root)}.{ast.unparse(node.func)}".split(".")[0] != "functools" or not node.args:
+        qualified = self._static_name(node.args[0]) if is_partial(node, self.definition.file) else None
+        if qualified is None or qualified not in registry.OPS:
             return None
-        qualified = self._static_name(node.args[0]) if ast.unparse(node.func).endswith("partial") else None
-        if qualified is None or qualified not in registry.OPS or None in {k.arg for k in node.keywords}:
-            return None
-        arguments = [self.visit(a) for a in node.args[1:]]
-        keywords = {k.arg: self.visit(k.value) for k in node.keywords}
+        first, *args = node.args
+        args, keywords = [self.visit(a) for a in args], {k.arg: self.visit(k.value) for k in node.keywords}
         try:
-            function = self._used(partial_value(qualified, arguments, keywords), node.args[0])
+            function = self._used(partial_value(qualified, args, keywords), first)
         except NoRule as missing:
             return self._gap(node, qualified, missing.reason, "write a function that calls it")
-        node.args, node.keywords = [function, *arguments], [ast.keyword(k, v) for k, v in keywords.items()]
+        node.args, node.keywords = [function, *args], [ast.keyword(k, v) for k, v in keywords.items()]
         return node
 
     def _is_constant_buffer(self, node: ast.Attribute) -> bool:
