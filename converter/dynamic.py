@@ -37,7 +37,8 @@ def built_class(node: ast.Call) -> ast.Call | None:
     """
     file, names = getattr(node, "file", None), seen(node).get("names", ())
     is_dispatch = any(_is_builder(name) for name in callees(node))
-    if not is_dispatch or file is None or len(names) != 1 or not names[0].startswith(_MODULE) or not node.args:
+    given = [*node.args, *(k.value for k in node.keywords if k.arg == "config")]
+    if not is_dispatch or file is None or len(names) != 1 or not names[0].startswith(_MODULE) or not given:
         return None
     qualified = names[0].removeprefix(_MODULE)
     short = tables.last(qualified)
@@ -45,7 +46,7 @@ def built_class(node: ast.Call) -> ast.Call | None:
         return None
     if short not in file.definitions:
         file.imports[short] = qualified
-    made = copy_facts(ast.Call(copy_facts(ast.Name(short, ast.Load()), node.func), node.args[:1], []), node)
+    made = copy_facts(ast.Call(copy_facts(ast.Name(short, ast.Load()), node.func), given[:1], []), node)
     made.seen = seen(node) | {"callee": [qualified]}
     return made
 

@@ -174,3 +174,40 @@ ACT2FN = _ActivationTable(
 def get_activation(activation_string: str) -> Activation:
     """The activation of that name; raises KeyError with the known names."""
     return ACT2FN[activation_string]
+
+
+gelu_pytorch_tanh = gelu_tanh
+linear_act = linear
+
+
+def _always(activation: Activation) -> Callable[[], Activation]:
+    """What stands for the class of a layer without parameters or settings: it makes the function."""
+    return lambda: activation
+
+
+NewGELUActivation = AccurateGELUActivation = _always(gelu_new)
+FastGELUActivation = _always(gelu_fast)
+QuickGELUActivation = _always(quick_gelu)
+SiLUActivation = _always(silu)
+MishActivation = _always(mish)
+LinearActivation = _always(linear)
+ReLUSquaredActivation = _always(relu2)
+SqrtSoftplusActivation = _always(sqrtsoftplus)
+
+
+def GELUActivation(use_gelu_python: bool = False) -> Activation:
+    """Exact GELU as one kernel, or written out."""
+    return gelu_python if use_gelu_python else gelu
+
+
+def GELUTanh(use_gelu_tanh_python: bool = False) -> Activation:
+    """The tanh approximation of GELU as one kernel, or written out."""
+    return gelu_new if use_gelu_tanh_python else gelu_tanh
+
+
+PytorchGELUTanh = GELUTanh
+
+
+def ClippedGELUActivation(min: float, max: float) -> Activation:
+    """Exact GELU clipped to [min, max]."""
+    return lambda x: jnp.clip(gelu(x), min, max)

@@ -144,9 +144,25 @@ def _cached(model: torch.nn.Module, inputs: dict, parameters: Any) -> None:
     for key in ("token_type_ids", "position_ids", "inputs_embeds"):
         if key in step and torch.is_tensor(step[key]):
             step[key] = step[key][:, -1:]
-    model(**step, use_cache=True)
+    step = _without_placed(model, step, ids)
     longer = {**step, ids: inputs[ids][:, :3]}
     model(**{k: v for k, v in longer.items() if k not in ("token_type_ids", "position_ids")}, use_cache=True)
+
+
+def _without_placed(model: torch.nn.Module, step: dict, ids: str) -> dict:
+    """Run a step; where the source refuses inputs that the prompt had placeholders for, without those. What ran."""
+    try:
+        model(**step, use_cache=True)
+    except (ValueError, RuntimeError, IndexError):
+        if ids != "input_ids":
+            raise
+        shape = step[ids].shape
+        kept = {k: v for k, v in step.items() if not torch.is_tensor(v) or v.shape[: len(shape)] == shape}
+        if len(kept) == len(step):
+            raise
+        model(**kept, use_cache=True)
+        return kept
+    return step
 
 
 def _with_labels(model: torch.nn.Module, inputs: dict) -> None:

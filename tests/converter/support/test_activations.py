@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from transformers import activations as framework
 from transformers.activations import ACT2CLS
 from transformers.activations import ACT2FN as SOURCE
 
+from maxcode.converter.support import activations
 from maxcode.converter.support.activations import ACT2FN, get_activation
 
 STATEFUL = {"prelu", "xielu"}
@@ -48,3 +50,31 @@ def test_bfloat16_stays_and_rounds_like_the_source(name):
 def test_unknown_and_stateful_names_say_what_is_known():
     with pytest.raises(KeyError, match="'xielu'.*gelu_new.*modules"):
         get_activation("xielu")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("GELUActivation", {}),
+        ("GELUActivation", {"use_gelu_python": True}),
+        ("GELUTanh", {}),
+        ("GELUTanh", {"use_gelu_tanh_python": True}),
+        ("NewGELUActivation", {}),
+        ("AccurateGELUActivation", {}),
+        ("FastGELUActivation", {}),
+        ("QuickGELUActivation", {}),
+        ("ClippedGELUActivation", {"min": -0.1, "max": 1.5}),
+        ("SiLUActivation", {}),
+        ("MishActivation", {}),
+        ("LinearActivation", {}),
+        ("ReLUSquaredActivation", {}),
+        ("SqrtSoftplusActivation", {}),
+    ],
+)
+def test_classes_of_the_framework_make_its_functions(name, options):
+    theirs = getattr(framework, name, None)
+    if theirs is None:
+        pytest.skip(f"this release has no {name}")
+    x = np.linspace(-4, 4, 41, dtype=np.float32)
+    found = getattr(activations, name)(**options)(jnp.asarray(x))
+    np.testing.assert_allclose(found, theirs(**options)(torch.from_numpy(x)).numpy(), rtol=1e-5, atol=1e-6)
