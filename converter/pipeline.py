@@ -16,6 +16,7 @@ from maxcode.converter.config_class import ConfigSource, emit_config, emit_modul
 from maxcode.converter.context import Assumption, Context, ConversionError, Gap
 from maxcode.converter.passes import (
     aliases,
+    all_ones,
     annotations,
     children,
     constants,
@@ -55,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(renamed, renamed.rename_arguments, "first, because every later pass reads call sites"),
     Pass(kwargs, kwargs.specialise_kwargs, "next, for the same reason"),
     Pass(constants, constants.carry_constants, "so that branches that no call can take are not converted"),
+    Pass(all_ones, each_function(all_ones.leave_out_ones), "on sizes as the source spells them"),
     Pass(experts, each_function(experts.dispatch_experts), "before in-place writes, which its pattern contains"),
     Pass(views, each_function(views.write_through), "before calls are told which of their arguments are written"),
     Pass(mutated, mutated.return_mutated, "before in-place writes, which would hide what is written"),
