@@ -1,6 +1,7 @@
 """Functions that read the values of arrays, such as sizes of image grids, while the rest of a model is traced."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +25,7 @@ def host_values(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
     """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        parameters = function.__code__.co_varnames[
-            : function.__code__.co_argcount + function.__code__.co_kwonlyargcount
-        ]
+        parameters = tuple(inspect.signature(function).parameters)
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
