@@ -47,3 +47,28 @@ def keeps_table(context: Context, definition: Definition, target: ast.Attribute)
     kept[:] = ["constant"]
     tables.append(name)
     return True
+
+
+def is_parameter(definition: Definition, node: ast.AST | None) -> bool:
+    """Whether an expression makes a parameter."""
+    return isinstance(node, ast.Call) and class_name(definition, node) in PARAMETER
+
+
+def becomes_attribute(function: ast.FunctionDef, variable: str) -> bool:
+    """Whether a local name is returned, or set as an attribute: a parameter under it stays one.
+
+    Otherwise its value is only computed with, and the module has no parameter of it.
+    """
+    for node in ast.walk(function):
+        value = node.value if isinstance(node, ast.Return | ast.Assign) else None
+        is_kept = isinstance(node, ast.Return) or any(
+            isinstance(t, ast.Attribute) for t in getattr(node, "targets", ())
+        )
+        if is_kept and isinstance(value, ast.Name) and value.id == variable:
+            return True
+    return any(
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "self.register_parameter"
+        and any(isinstance(n, ast.Name) and n.id == variable for n in ast.walk(node))
+        for node in ast.walk(function)
+    )

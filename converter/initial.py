@@ -12,8 +12,8 @@ def is_initialiser(name: str) -> bool:
     return name == "__init__" or "init_weights" in name or name.startswith(("_init", "init_", "reset_param"))
 
 
-def is_weight_write(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing but change the values of a weight that exists already.
+def is_weight_write(statement: ast.stmt, function: ast.FunctionDef | None = None) -> bool:
+    """Whether a statement of `function` does nothing but change the values of a weight that exists already.
 
     `self.head.weight.data.mul_(0.1)`, `self.head.weight.data *= 0.1`, `self.emb.weight.data[0] = 0` and
     `self.head.weight = nn.Parameter(…)` do; `self.head.weight = self.emb.weight`, which ties two, does not.
@@ -34,7 +34,22 @@ def is_weight_write(statement: ast.stmt) -> bool:
     if isinstance(target, ast.Subscript):
         return _is_weight(target.value)
     is_made = isinstance(statement.value, ast.Call) and ast.unparse(statement.value.func).endswith("Parameter")
+    if is_made and function is not None and _is_without(target, function):
+        return False  # `self.qkv.bias = nn.Parameter(…)` of a layer that was built without one
     return is_made and _is_weight(target) and isinstance(target, ast.Attribute) and _is_layers(target.value)
+
+
+def _is_without(target: ast.expr, function: ast.FunctionDef) -> bool:
+    """Whether the layer of `self.layer.bias` may have been built without it: `Linear(…, bias=…)`."""
+    if not isinstance(target, ast.Attribute):
+        return False
+    made = [
+        n.value
+        for n in ast.walk(function)
+        if isinstance(n, ast.Assign) and [ast.unparse(t) for t in n.targets] == [ast.unparse(target.value)]
+    ]
+    given = [k.value for m in made if isinstance(m, ast.Call) for k in m.keywords if k.arg == target.attr]
+    return any(not (isinstance(value, ast.Constant) and value.value) for value in given)
 
 
 def is_first_value(statement: ast.Expr, function: ast.FunctionDef | None) -> bool:

@@ -9,10 +9,11 @@ import ast
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.axes import axes_tuple, axis_of, module_axes, unique
-from maxcode.converter.calls import CallGraph, Function
+from maxcode.converter.calls import Function
 from maxcode.converter.config_class import module_parameters
-from maxcode.converter.context import Context, Definition, callees, kinds, seen
-from maxcode.converter.held import HeldParameters, keeps_table
+from maxcode.converter.constructing import after_docstring, after_super, all_bases, fqn, is_unfilled, rank_of
+from maxcode.converter.context import Context, Definition, callees, kinds
+from maxcode.converter.held import HeldParameters, becomes_attribute, is_parameter, keeps_table
 from maxcode.converter.layer_values import DROPPED, RUN, apply_layer, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
@@ -20,8 +21,6 @@ from maxcode.converter.passes.default_layers import convert_defaults
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
 from maxcode.converter.rule import NoRule
 from maxcode.converter.ties import tie_weights
-
-_UNFILLED = ("empty", "zeros", "randn", "rand", "Tensor", "FloatTensor")
 
 
 def convert_constructors(context: Context) -> None:
@@ -49,6 +48,7 @@ class Constructors(ast.NodeTransformer):
         self.extra = needs.of_function(Function(definition, function))
         self.held = HeldParameters(definition, self._parameter)
         self.leaves: list[str] = []
+        self.local: set[str] = set()  # names that hold a parameter
         self.made = 0
 
     def run(self) -> None:
@@ -68,7 +68,7 @@ class Constructors(ast.NodeTransformer):
     def _build_from_config(self) -> None:
         """Give an entry class whose source knows no configuration the way to build it from one."""
         own = ast.Assign([ast.Attribute(name("self"), self.run_name, ast.Store())], name(self.run_name), lineno=0)
-        self.function.body.insert(_after_super(self.function.body), own)
+        self.function.body.insert(after_super(self.function.body), own)
         parameters = [a.arg for a in self.function.args.args[1:]] + [a.arg for a in self.function.args.kwonlyargs]
         fields = {field for field, *_ in module_parameters(self.context.facts)}
         made = call("cls", **{p: dotted(f"config.{p}") for p in parameters if p in fields})
@@ -90,30 +90,60 @@ class Constructors(ast.NodeTransformer):
         leaf = self.context.use("layers", "Leaf").id
         for attr in reversed(dict.fromkeys(self.leaves)):
             node.body.insert(
-                _after_docstring(node), ast.Assign([ast.Name(attr, ast.Store())], call(leaf), lineno=node.lineno)
+                after_docstring(node), ast.Assign([ast.Name(attr, ast.Store())], call(leaf), lineno=node.lineno)
             )
         computed = call(self.context.use("layers", "compute_dtype"), name(self.run_name))
         dtype = ast.Assign([attribute("self", "dtype")], computed, lineno=0)
         dtype.targets[0].ctx = ast.Store()
-        self.function.body.insert(_after_super(self.function.body), dtype)
+        self.function.body.insert(after_super(self.function.body), dtype)
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt | list[ast.stmt]:
         target = node.targets[0]
         if isinstance(target, ast.Subscript) and isinstance(node.value, ast.Call):
             node.value = self.held.visit(node.value)
+        if isinstance(target, ast.Name) and is_parameter(self.definition, node.value):
+            node.value = self._local_parameter(node.value, target.id)
+            return node
         if isinstance(target, ast.Attribute):
             stored = self._stored(node.value, target.attr) if ast.unparse(target.value) == "self" else None
             if stored is not None:
                 node.value = stored
                 return node
+            if is_parameter(self.definition, node.value):  # of a layer that was built without it
+                node.value = self._parameter(node.value)
+                return node
+            self._note_leaf(target, node.value)
             if self.function.name == "__init__" and keeps_table(self.context, self.definition, target):
                 node.value = typed(call(self.context.use("layers", "constant"), self.visit(node.value)), node.value)
                 return node
             if self._is_tie(target, node.value):
-                ties = ast.Dict([_fqn(target)], [_fqn(node.value)])
+                ties = ast.Dict([fqn(target)], [fqn(node.value)])
                 return dress(ast.Expr(call(self.context.use("leaves", "tie_weights"), name("self"), ties)), node)
         self.generic_visit(node)
         return node
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        if is_parameter(self.definition, node.value):
+            node.value = self._parameter(node.value)
+            return node
+        self.generic_visit(node)
+        return node
+
+    def _local_parameter(self, made: ast.Call, variable: str) -> ast.expr:
+        """A parameter under a local name; its value alone where it is only computed with."""
+        if not becomes_attribute(self.function, variable):
+            return self.visit(made.args[0] if made.args else made.keywords[0].value)
+        self.local.add(variable)
+        return self._parameter(made)
+
+    def _note_leaf(self, target: ast.Attribute, value: ast.expr) -> None:
+        """Declare an attribute that gets a parameter from a local name, or from a function of ours that makes one."""
+        is_local = isinstance(value, ast.Name) and value.id in self.local
+        is_made = (
+            isinstance(value, ast.Call) and kinds(value) == {"param"} and self.needs.of_call(value, self.definition)
+        )
+        if ast.unparse(target.value) == "self" and (is_local or is_made):
+            self.leaves.append(target.attr)
 
     def _is_tie(self, target: ast.Attribute, value: ast.expr) -> bool:
         """Whether a constructor gives one layer the parameter of another (`self.head.weight = self.embed.weight`)."""
@@ -157,7 +187,7 @@ class Constructors(ast.NodeTransformer):
         layer = torch_base(self.definition)
         if layer is not None:
             return self._layer_super_init(node, made, layer)
-        bases = [ast.unparse(b) for b in _all_bases(self.needs.graph, self.definition)]
+        bases = [ast.unparse(b) for b in all_bases(self.needs.graph, self.definition)]
         if any(tables.last(base) == "PreTrainedModel" for base in (*bases, *ran)):
             return dress(ast.Assign([ast.Attribute(name("self"), "config", ast.Store())], name("config")), node)
         return None
@@ -202,14 +232,14 @@ class Constructors(ast.NodeTransformer):
 
     def _parameter(self, node: ast.Call) -> ast.expr:
         value = node.args[0] if node.args else node.keywords[0].value
-        if _is_unfilled(value) and not value.args:
+        if is_unfilled(value) and not value.args:
             value.args = [k.value for k in value.keywords if k.arg == "size"]
             value.keywords = [k for k in value.keywords if k.arg != "size"]
         keywords = [
             ast.keyword("axes", axes_tuple(self._parameter_axes(node, value))),
             ast.keyword("config", name(self.run_name)),
         ]
-        if _is_unfilled(value) and _rank(node, value) != 1:
+        if is_unfilled(value) and rank_of(node, value) != 1:
             shape = [a for a in value.args if not isinstance(a, ast.Starred)]
             size = (
                 shape[0]
@@ -221,7 +251,7 @@ class Constructors(ast.NodeTransformer):
         return typed(ast.Call(self.context.use("layers", "param"), [value], keywords), node)
 
     def _parameter_axes(self, node: ast.Call, value: ast.expr) -> tuple[str | None, ...]:
-        rank = _rank(node, value)
+        rank = rank_of(node, value)
         sizes = []
         if isinstance(value, ast.Call):
             sizes = [a for a in value.args if not isinstance(a, ast.Starred)]
@@ -353,49 +383,3 @@ class Constructors(ast.NodeTransformer):
             if keyword in accepted:
                 made.keywords.append(ast.keyword(keyword, value))
         return typed(made, node)
-
-
-def _fqn(node: ast.expr) -> ast.expr:
-    return ast.Constant(ast.unparse(node).removeprefix("self."))
-
-
-def _is_unfilled(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and tables.last(ast.unparse(value.func)) in _UNFILLED
-
-
-def _rank(node: ast.expr, value: ast.expr) -> int | None:
-    ranks = seen(node).get("ndims") or seen(value).get("ndims") or ()
-    if len(ranks) == 1:
-        return ranks[0]
-    if isinstance(value, ast.Call) and _is_unfilled(value):
-        sizes = value.args
-        if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
-            return len(sizes[0].elts)
-        return len(sizes)
-    return None
-
-
-def _all_bases(graph: CallGraph, definition: Definition) -> list[ast.expr]:
-    found: list[ast.expr] = []
-    current: Definition | None = definition
-    while current is not None and isinstance(current.node, ast.ClassDef):
-        found += current.node.bases
-        current = graph.base(current)
-    return found
-
-
-def _after_docstring(node: ast.ClassDef) -> int:
-    first = node.body[0] if node.body else None
-    return (
-        1
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-        else 0
-    )
-
-
-def _after_super(body: list[ast.stmt]) -> int:
-    for index, statement in enumerate(body):
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and is_super_init(statement.value):
-            return index + 1
-    first = body[0] if body else None
-    return 1 if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else 0

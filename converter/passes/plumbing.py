@@ -137,7 +137,7 @@ class Plumbing(ast.NodeTransformer):
             return None
         if isinstance(target, ast.Attribute) and target.attr in ("requires_grad", *tables.BOOKKEEPING):
             return None
-        if self.is_constructor and is_weight_write(node):
+        if self.is_constructor and is_weight_write(node, self.function):
             return None
         if isinstance(target, ast.Name) and kinds(node.value) == {"device"}:
             self.constants[-1][target.id] = ast.Constant(None)
