@@ -3,7 +3,7 @@
 import ast
 
 from maxcode.converter import plumbing as tables
-from maxcode.converter.context import copy_facts, seen
+from maxcode.converter.context import copy_facts, kinds, seen
 from maxcode.converter.nodes import attribute, call
 
 
@@ -17,6 +17,8 @@ def framework_answer(node: ast.Call, short: str, *, is_own: bool) -> ast.expr | 
     """
     if short == "isinstance" and _asks_for_other_tensor(node):
         return ast.copy_location(ast.Constant(False), node)
+    if short == "isinstance" and _asks_for_record(node):
+        return ast.copy_location(ast.Constant(True), node)
     if is_own:
         return None
     if short in tables.TENSOR_QUESTIONS and len(node.args) == 1:
@@ -35,6 +37,11 @@ def device_answer(node: ast.Compare) -> ast.Constant | None:
     if not isinstance(asked, ast.Call) or ast.unparse(asked) != "torch.device('meta')":
         return None
     return ast.copy_location(ast.Constant(isinstance(node.ops[0], ast.NotEq)), node)
+
+
+def _asks_for_record(node: ast.Call) -> bool:
+    """Whether a dictionary is asked for where every run had an output record, which is one in the framework."""
+    return len(node.args) == 2 and ast.unparse(node.args[1]) == "dict" and kinds(node.args[0]) == {"record"}
 
 
 def _asks_for_other_tensor(node: ast.Call) -> bool:

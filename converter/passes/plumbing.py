@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from maxcode.converter import capture, environment
 from maxcode.converter import plumbing as tables
+from maxcode.converter.activations import made_activation, weighted_activation
 from maxcode.converter.context import Context, copy_facts, kinds, seen
 from maxcode.converter.defaults import merge_defaults
 from maxcode.converter.dynamic import (
@@ -227,7 +228,13 @@ class Plumbing(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        return weighted_activation(node) or node
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        if (table := made_activation(node)) is not None:
+            return self.visit(table)
         if (backbone := self._backbone(node)) is not None:
             return backbone
         spelled = spelled_attribute(node) or built_class(node) or has_attribute(node)
