@@ -1,7 +1,11 @@
 """Parameters in lists and dictionaries: their paths, and what they compute."""
 
+import ast
+
 import jax
 
+from maxcode.converter import held
+from maxcode.converter.initial import is_weight_write
 from tests.golden.harness import both_outputs, convert_text, error_of
 
 _SOURCE = """
@@ -37,3 +41,40 @@ def test_parameters_in_containers_compute_what_torch_computes(tmp_path):
         assert not converted.conversion.gaps
         for name, theirs, ours in both_outputs(converted):
             assert error_of(theirs, ours) <= 1e-12, name
+
+
+_LOCAL = """
+def make(self, width):
+    a = nn.Parameter(torch.zeros(width))
+    b = nn.Parameter(torch.zeros(width))
+    self.both = torch.cat([a, b])
+    c = nn.Parameter(torch.zeros(width))
+    self.c = c
+    d = nn.Parameter(torch.zeros(width))
+    self.register_parameter("d", d)
+    e = nn.Parameter(torch.zeros(width))
+    return e
+"""
+
+
+def test_a_local_parameter_stays_one_where_it_becomes_an_attribute():
+    function = ast.parse(_LOCAL).body[0]
+    assert [held.becomes_attribute(function, name) for name in "abcde"] == [False, False, True, True, True]
+
+
+_LAYERS = """
+def __init__(self, width, biased):
+    self.a = nn.Linear(width, width, bias=False)
+    self.a.bias = nn.Parameter(torch.zeros(width))
+    self.b = nn.Linear(width, width)
+    self.b.bias = nn.Parameter(torch.ones(width))
+    self.c = nn.Linear(width, width, bias=biased)
+    self.c.bias = nn.Parameter(torch.ones(width))
+    self.b.weight.data[:, :2].uniform_(0, 1)
+"""
+
+
+def test_only_weights_that_exist_are_overwritten():
+    function = ast.parse(_LAYERS).body[0]
+    written = [is_weight_write(statement, function) for statement in function.body]
+    assert written == [False, False, False, True, False, False, True]
