@@ -2,8 +2,9 @@
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from maxcode.converter.context import seen
+from maxcode.converter.context import copy_facts, seen
 
 COMMENT_FIELDS = (
     "leading",
@@ -89,6 +90,19 @@ def typed(new: ast.expr, old: ast.expr) -> ast.expr:
     if hasattr(old, "file"):
         new.file = old.file
     return ast.copy_location(new, old)
+
+
+def copied(node: ast.AST) -> Any:
+    """A copy of a tree with its facts and places."""
+    fields = {
+        field: [copied(v) if isinstance(v, ast.AST) else v for v in value]
+        if isinstance(value, list)
+        else copied(value)
+        if isinstance(value, ast.AST)
+        else value
+        for field, value in ast.iter_fields(node)
+    }
+    return copy_facts(type(node)(**fields), node)
 
 
 def loads(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:

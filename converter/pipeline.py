@@ -40,6 +40,7 @@ from maxcode.converter.passes import (
     renamed,
     signature,
     simplify,
+    spread,
     tidy,
     views,
     windows,
@@ -55,6 +56,7 @@ from maxcode.converter.unreached import Unreached
 PASSES: tuple[Pass, ...] = (
     Pass(renamed, renamed.rename_arguments, "first, because every later pass reads call sites"),
     Pass(kwargs, kwargs.specialise_kwargs, "next, for the same reason"),
+    Pass(spread, each_function(spread.spread_arguments), "once `**kwargs` are gone, for passes that read arguments"),
     Pass(constants, constants.carry_constants, "so that branches that no call can take are not converted"),
     Pass(all_ones, each_function(all_ones.leave_out_ones), "on sizes as the source spells them"),
     Pass(experts, each_function(experts.dispatch_experts), "before in-place writes, which its pattern contains"),

@@ -52,6 +52,7 @@ SUPPORT = {
     "EncoderDecoderCache": ("cache", "EncoderDecoderCache"),
     "ROPE_INIT_FUNCTIONS": ("rope", "ROPE_INIT_FUNCTIONS"),
     "PreTrainedModel": ("layers", "PreTrainedModel"),
+    "PreTrainedAudioTokenizerBase": ("layers", "PreTrainedModel"),
     "GradientCheckpointingLayer": ("layers", "Module"),
     "slice_logits_to_keep": ("heads", "slice_logits_to_keep"),
     "KVSharingDict": ("shared", "SharedStates"),

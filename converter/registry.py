@@ -27,6 +27,7 @@ _PREFIXES = (
     ("torch._C._nn.", "torch.nn.functional."),
     ("torch._C._VariableFunctions.", "torch."),
     ("torch._C._VariableFunctionsClass.", "torch."),
+    ("torch._VariableFunctionsClass.", "torch."),
     ("torch._C._TensorBase.", "torch.Tensor."),
     ("torch._C.TensorBase.", "torch.Tensor."),
     ("torch._tensor.Tensor.", "torch.Tensor."),

@@ -7,24 +7,20 @@ give back.
 
 import ast
 
-from maxcode.converter import plumbing as tables
 from maxcode.converter.calls import CallGraph, Function
-from maxcode.converter.context import Context, callees
+from maxcode.converter.context import Context
 from maxcode.converter.example import unchanged
 from maxcode.converter.infer import Kinds
-from maxcode.converter.nodes import argument_of, is_pairwise
+from maxcode.converter.nodes import is_pairwise
+from maxcode.converter.passes.alias_calls import Calls
 from maxcode.converter.passes.memory import (
-    GROWING,
-    PASSING,
     SHAPE,
     VIEWS,
-    asks_inplace,
     inplace_layers,
     is_inplace_name,
-    is_passing_layer,
     mark_running_loops,
-    may_pass,
     outer_writes,
+    stores_item,
 )
 from maxcode.converter.passes.storages import NOTHING, State, Storages, Summary, fresh, key_of, root_of, run_block
 
@@ -38,14 +34,14 @@ def check_aliases(context: Context) -> None:
         mark_running_loops(context, function.owner.qualified, function.node)
     summaries: dict[tuple[str, str], Summary] = {f.key: Summary() for f in functions}
     before = None
-    while before != (before := [(set(s.writes), set(s.returns), s.joint) for s in summaries.values()]):
+    while before != (before := [(set(s.writes), set(s.own), set(s.returns), s.joint) for s in summaries.values()]):
         for function in functions:
             Follow(context, graph, function, types[function.key], summaries, inplace, report=False).run()
     for function in functions:
         Follow(context, graph, function, types[function.key], summaries, inplace, report=True).run()
 
 
-class Follow:
+class Follow(Calls):
     """One function, followed in the order in which it runs."""
 
     def __init__(
@@ -93,8 +89,11 @@ class Follow:
             self._augmented(node, state)
         elif isinstance(node, ast.Return):
             # What a rewritten function hands back beside its result is bound to its own name again by the caller.
-            result = node.value.elts[0] if getattr(node, "hands_back", False) else node.value
+            handed = node.value.elts[1:] if getattr(node, "hands_back", False) else []
+            result = node.value.elts[0] if handed else node.value
             held = self.value(result, state) if result is not None else NOTHING
+            for written in handed:
+                self.value(written, state)  # it must hold every write, those through views too
             self.summary.joint |= self._is_joint(result, state)
             self.summary.returns |= {str(s[1]) for s in held if s[0] == "parameter"}
         elif isinstance(node, ast.Expr):
@@ -107,11 +106,9 @@ class Follow:
 
     def _stored_back(self, node: ast.Assign, state: State) -> None:
         """`x[0] = row` that `views` wrote after a write into `row`: both names now hold what torch's memory would."""
-        target = node.targets[0]
-        base, memory = key_of(root_of(target)), state.held.get(node.stores_back, NOTHING)
-        state.stale.pop(base, None)
-        self.write(memory, node, base, state)
         state.stale.pop(node.stores_back, None)
+        self.value(node.value, state)
+        state.stale.pop(key_of(root_of(node.targets[0])), None)
 
     def _is_joint(self, node: ast.expr | None, state: State) -> bool:
         if not isinstance(node, ast.Tuple | ast.List | ast.Call):
@@ -129,6 +126,8 @@ class Follow:
                 parts = [self.value(v, state) for v in node.value.elts]
                 for element, part in zip(target.elts, parts, strict=True):
                     self.bind(element, part, state)
+            elif isinstance(target, ast.Subscript) and stores_item(node):
+                self._keep(target, held, state)
             else:
                 self.bind(target, held, state)
 
@@ -147,13 +146,17 @@ class Follow:
             state.bind(key, held)
 
     def _store(self, target: ast.Subscript, held: Storages, state: State) -> None:
+        if not self._may_be_tensor(target.value):
+            self._keep(target, held, state)
+            return
         self.value(target.slice, state)
-        root = root_of(target)
-        key = key_of(root)
-        memory = self.value(target.value, state)
-        if self._may_be_tensor(target.value):
-            self.write(memory, target, key, state)
-        elif key is not None:
+        self.write(self.value(target.value, state), target, key_of(root_of(target)), state)
+
+    def _keep(self, target: ast.Subscript, held: Storages, state: State) -> None:
+        """Let a list or dictionary hold more."""
+        self.value(target.slice, state)
+        self.value(target.value, state)
+        if (key := key_of(root_of(target))) is not None:
             state.add(key, held)
 
     def _augmented(self, node: ast.AugAssign, state: State) -> None:
@@ -237,12 +240,7 @@ class Follow:
             write = state.stale.get(prefix)
             if write is not None:
                 self._stale(prefix, write, node)
-        if key not in state.held:
-            owner = next(
-                (p for end in range(len(parts) - 1, 0, -1) if (p := ".".join(parts[:end])) in state.held), None
-            )
-            state.held[key] = state.held[owner] if owner is not None else frozenset({("path", key)})
-        return state.held[key]
+        return state.read(key)
 
     def _subscript(self, node: ast.Subscript, state: State) -> Storages:
         held = self.value(node.value, state)
@@ -264,93 +262,6 @@ class Follow:
         state.stale |= {k: w for k, w in inner.stale.items() if k in state.held}
         return held
 
-    # --- calls
-
-    def _arguments(self, node: ast.Call, state: State) -> tuple[list[Storages], dict[str | None, Storages]]:
-        return [self.value(a, state) for a in node.args], {k.arg: self.value(k.value, state) for k in node.keywords}
-
-    def _call(self, node: ast.Call, state: State) -> Storages:
-        function = node.func
-        method = function.attr if isinstance(function, ast.Attribute) else None
-        if method in SHAPE:
-            return NOTHING
-        if isinstance(function, ast.Name) and function.id in ("isinstance", "len", "type", "hasattr", "super"):
-            return NOTHING
-        of_tensor = method is not None and self._is_tensor(function.value)
-        receiver = (
-            self.value(function.value, state) if method is not None and not self._is_static(function) else NOTHING
-        )
-        positional, named = self._arguments(node, state)
-        targets = self.graph.targets(node, self.function.owner)
-        if targets:
-            return self._own(node, targets, positional, named, state)
-        if method is not None and self._is_cache(function.value):
-            return frozenset({("cache", ast.unparse(function))})
-        short = method or tables.last(ast.unparse(function))
-        if method in GROWING and not of_tensor and (key := key_of(function.value)) is not None:
-            state.add(key, NOTHING.union(*positional, *named.values()))
-            return receiver
-        first = receiver if of_tensor else positional[0] if positional else named.get("input", NOTHING)
-        return self._torch(node, short, first, positional, named, state, receiver)
-
-    def _torch(
-        self, node: ast.Call, short: str, first: Storages, positional: list, named: dict,
-        state: State, receiver: Storages,
-    ) -> Storages:  # fmt: skip
-        if "out" in named:
-            self.write(named["out"], node, None, state)
-            return named["out"]
-        if is_inplace_name(short) or asks_inplace(node) or self._is_inplace_layer(node):
-            self.write(first, node, None, state)
-            return first
-        names = {tables.last(c) for c in callees(node)} | {short}
-        if names & VIEWS:
-            return first
-        if names & PASSING:
-            is_module = any(c.startswith("module:") for c in callees(node))  # called, it does not hand out itself
-            owner = self.function.owner.qualified
-            if is_module and not may_pass(self.context, owner, node.func, self._link_passes):
-                return fresh()
-            return NOTHING.union(NOTHING if is_module else receiver, *positional, *named.values())
-        return fresh()
-
-    def _own(self, node: ast.Call, targets: list[Function], positional: list, named: dict, state: State) -> Storages:
-        """A call of a converted function: what it writes must come back, what it gives back may be an argument."""
-        result = NOTHING
-        back: frozenset[str] = getattr(node, "taken_back", frozenset())
-        for target in targets:
-            summary = self.summaries.get(target.key, Summary())
-            names = target.parameters[1:] if target.is_method else target.parameters
-            held = dict(zip(names, positional, strict=False)) | {k: v for k, v in named.items() if k is not None}
-            for parameter in sorted(summary.writes & set(held)):
-                if any(held[q] & held[parameter] for q in held if q != parameter):
-                    reason = f"it writes into {parameter!r}, which shares memory with another argument"
-                    self.gap(node, f"{target.node.name}()", reason, "pass a copy")
-                argument = argument_of(node, names, parameter)
-                key = key_of(argument) if argument is not None else None
-                self.write(held[parameter], node, key if key in back else None, state)
-            result |= {("joint", node)} if summary.joint else fresh()
-            result |= NOTHING.union(*(held[p] for p in summary.returns if p in held))
-        return result
-
-    def _is_inplace_layer(self, node: ast.Call) -> bool:
-        known = self.inplace.get(f"{self.function.owner.qualified}:{ast.unparse(node.func)}")
-        if known is not None:
-            return known
-        return any(self.inplace.get(tables.last(c), False) for c in callees(node) if c.startswith("module:"))
-
-    def _link_passes(self, qualified: str) -> bool:
-        """Whether a layer in a chain (`self.layers(x)`) may give its argument back."""
-        own = self.graph.method(qualified, "forward")
-        if own is not None:
-            return bool(self.summaries.get(own.key, Summary()).returns)
-        return is_passing_layer(qualified)
-
-    def _is_static(self, function: ast.Attribute) -> bool:
-        """Whether `a.b.c` names an imported function rather than a method of a value."""
-        root = ast.unparse(function).split(".")[0]
-        return root in self.function.owner.file.imports and root not in self.types.names
-
     # --- writes
 
     def write(self, memory: Storages, node: ast.AST, through: str | None, state: State) -> None:
@@ -358,6 +269,8 @@ class Follow:
         state.write(memory, node, through)
         self.summary.writes |= {str(s[1]) for s in memory if s[0] == "parameter"}
         for kind, what in memory:
+            if kind == "path" and str(what).startswith("self."):
+                self.summary.own.add(str(what).removeprefix("self."))
             if kind == "path" and through != what and str(what).startswith("self."):
                 reason = "the write goes through another name, so the module would not keep it"
                 self.gap(node, f"write to {what}", reason, f"write to {what} itself")
@@ -380,13 +293,6 @@ class Follow:
             return False  # a table of the cache object, which is one object on both sides
         found = self.types.of(node)
         return not found or bool(found & {"tensor", "param", "unknown"})
-
-    def _is_cache(self, node: ast.expr) -> bool:
-        named = isinstance(node, ast.Name) and node.id in tables.CACHE_ARGUMENTS
-        return named or "cache" in self.types.of(node)
-
-    def _is_tensor(self, node: ast.expr) -> bool:
-        return bool(self.types.of(node) & {"tensor", "param"})
 
 
 _HEAD = "def f(x: torch.Tensor):\n    "

@@ -7,7 +7,7 @@ from maxcode.converter import registry
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.layer_values import DROPPED, is_layer_class
-from maxcode.converter.nodes import with_defaults
+from maxcode.converter.nodes import is_none, with_defaults
 from maxcode.converter.passes.needs import class_name, is_super_init, torch_base
 
 
@@ -62,6 +62,14 @@ def read_key(node: ast.AST, name: str) -> tuple[str, ast.expr | None] | None:
     return None
 
 
+def default_set(node: ast.Call) -> tuple[str, ast.expr] | None:
+    """(key, value) of `kwargs.setdefault("key", value)`."""
+    if not (isinstance(node.func, ast.Attribute) and node.func.attr == "setdefault" and len(node.args) == 2):
+        return None
+    key = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+    return (key, node.args[1]) if isinstance(key, str) else None
+
+
 class Defaults:
     """Defaults of the keywords that take the place of `**kwargs`: those of the functions that read them in the end.
 
@@ -97,7 +105,11 @@ class Defaults:
                 f"{name!r} is read with different defaults: {', '.join(sorted(map(ast.unparse, found.values())))}",
                 "give it one default",
             )  # fmt: skip
-        return next(iter(found.values()), ast.Constant(None))
+        default = next(iter(found.values()), ast.Constant(None))
+        if not is_none(default) and (call := _defaulting(function, name)) is not None:
+            reason = f"{name!r} gets a default here, and is read with another one: {ast.unparse(default)}"
+            self.context.gap("CV113", call, "dict.setdefault", reason, "name the keyword in the signature")
+        return default
 
     def _read(self, function: Function) -> None:
         if function.node.args.kwarg is None:
@@ -121,6 +133,12 @@ class Defaults:
     def _add(self, function: Function, name: str, default: ast.expr) -> None:
         if name in self.extra.get(function.key, ()):
             self.found.setdefault((function.key, name), {})[ast.dump(default)] = default
+
+
+def _defaulting(function: Function, key: str) -> ast.Call | None:
+    """The call in which a function gives a keyword of its own `**kwargs` a default."""
+    found = (c for c in calls_in(function.node) if (made := default_set(c)) is not None and made[0] == key)
+    return next(found, None)
 
 
 def _parameter_defaults(function: Function) -> dict[str, ast.expr]:

@@ -16,6 +16,7 @@ from maxcode.converter.passes.keywords import (
     bindable,
     bound_positionally,
     calls_in,
+    default_set,
     is_forwarding,
     layer_parameters,
     read_key,
@@ -30,10 +31,11 @@ def specialise_kwargs(context: Context) -> None:
     functions = graph.functions()
     extra = _extra_parameters(context, graph, functions)
     defaults = Defaults(context, graph, functions, extra)
+    found = [{n: defaults.of(f, n) for n in extra.get(f.key, [])} for f in functions]
     for function in functions:
         _Rewrite(context, graph, function, extra).run()
-    for function in functions:
-        _declare(function, {n: defaults.of(function, n) for n in extra.get(function.key, [])})
+    for function, names in zip(functions, found, strict=True):
+        _declare(function, names)
 
 
 def _extra_parameters(context: Context, graph: CallGraph, functions: list[Function]) -> dict[tuple, list[str]]:
@@ -44,7 +46,7 @@ def _extra_parameters(context: Context, graph: CallGraph, functions: list[Functi
     needed: dict[tuple, set[str]] = {
         f.key: _read_directly(f) | (tables.ATTENTION_KEYWORDS if f.key in dispatched else set()) for f in open_functions
     }
-    provided: dict[tuple, set[str]] = {f.key: set() for f in open_functions}
+    provided: dict[tuple, set[str]] = {f.key: _set_directly(f) for f in open_functions}
     changed = True
     while changed:
         changed = False
@@ -112,6 +114,19 @@ def _read_directly(function: Function) -> set[str]:
     return found
 
 
+def _set_directly(function: Function) -> set[str]:
+    """Names that a function itself puts into its keywords: `kwargs["x"] = …`, `kwargs.update(x=…)`, `setdefault`."""
+    name = function.node.args.kwarg.arg
+    found = set()
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and (key := read_key(node, name)):
+            found.add(key[0])
+        elif isinstance(node, ast.Call) and _changes(node, name):
+            found |= {k.arg for k in node.keywords if k.arg}
+            found |= {default[0]} if (default := default_set(node)) else set()
+    return found
+
+
 class _Rewrite(ast.NodeTransformer):
     def __init__(self, context: Context, graph: CallGraph, function: Function, extra: dict[tuple, list[str]]) -> None:
         self.context, self.graph, self.function, self.extra = context, graph, function, extra
@@ -144,17 +159,23 @@ class _Rewrite(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt] | None:
         if self.name and read_key(node.value, self.name):
             return None
-        if isinstance(node.value, ast.Call) and self._changes(node.value) and not node.value.args:
-            return self._updated(node, node.value.keywords)
+        if self.name and isinstance(node.value, ast.Call) and _changes(node.value, self.name):
+            if default_set(node.value):
+                return self._defaulted(node, *default_set(node.value))
+            if not node.value.args:
+                return self._updated(node, node.value.keywords)
         self.generic_visit(node)
         return node
 
-    def _changes(self, node: ast.Call) -> bool:
-        """Whether a call changes the keywords themselves: `kwargs.update(…)`."""
-        function = node.func
-        return (
-            isinstance(function, ast.Attribute) and function.attr in _CHANGING and _is_name(function.value, self.name)
-        )
+    def _defaulted(self, node: ast.Expr, key: str, value: ast.expr) -> ast.stmt:
+        """`kwargs.setdefault("a", 1)` as `if a is None: a = 1`: what was not given is None then (`Defaults`)."""
+        if key not in self.own:
+            return ast.Pass()
+        text = f"the keyword {key!r} of {self.function.node.name}() counts as not given when it is None"
+        self.context.assume(node, text)
+        test = ast.Compare(ast.Name(key, ast.Load()), [ast.Is()], [ast.Constant(None)])
+        made = ast.Assign([ast.Name(key, ast.Store())], self.visit(value))
+        return nodes.dress(ast.If(test, [ast.copy_location(made, node)], []), node)
 
     def _updated(self, node: ast.Expr, keywords: list[ast.keyword]) -> ast.stmt | list[ast.stmt]:
         """`kwargs.update(a=…)` as `a = …`, for the keywords that something below reads."""
@@ -166,7 +187,7 @@ class _Rewrite(ast.NodeTransformer):
         return made or ast.Pass()
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if self.name and self._changes(node):
+        if self.name and _changes(node, self.name):
             reason = "the keywords that a function was given are changed in place"
             self.context.gap("CV113", node, f"dict.{node.func.attr}", reason, "name the keyword in the signature")
         read = read_key(node, self.name) if self.name else None
@@ -227,6 +248,12 @@ class _Rewrite(ast.NodeTransformer):
             entries = [(ast.Constant(n), ast.Name(n, ast.Load())) for n in self.own]
             return ast.Dict([k for k, _ in entries], [v for _, v in entries])
         return node
+
+
+def _changes(node: ast.Call, name: str) -> bool:
+    """Whether a call changes the keywords `name` themselves: `kwargs.update(…)`."""
+    function = node.func
+    return isinstance(function, ast.Attribute) and function.attr in _CHANGING and _is_name(function.value, name)
 
 
 def _is_name(node: ast.expr, name: str | None) -> bool:
@@ -315,6 +342,63 @@ EXAMPLES = (
             return outer(x, scale=3.0)
         """,
         gap="CV106",
+    ),
+    Example(
+        """
+        def inner(x, scale=None, shift=0.0, more=1):
+            return x if scale is None else x * scale + shift
+
+        def outer(x, big: bool, **kwargs):
+            kwargs["shift"] = 2.0
+            if big:
+                kwargs.setdefault("scale", 3.0)
+                kwargs.setdefault("unread", 1.0)
+            return inner(x, **kwargs)
+
+        def entry(x):
+            return outer(x, True) + outer(x, False, scale=2.0)
+        """,
+        """
+        def inner(x, scale=None, shift=0.0, more=1):
+            return x if scale is None else x * scale + shift
+
+        def outer(x, big: bool, *, scale=None, shift=0.0):
+            shift = 2.0
+            if big:
+                if scale is None:
+                    scale = 3.0
+                pass
+            return inner(x, scale=scale, shift=shift)
+
+        def entry(x):
+            return outer(x, True) + outer(x, False, scale=2.0)
+        """,
+    ),
+    Example(
+        """
+        def inner(x, scale=1.0):
+            return x * scale
+
+        def outer(x, **kwargs):
+            kwargs.setdefault("scale", 3.0)
+            return inner(x, **kwargs)
+
+        def entry(x):
+            return outer(x)
+        """,
+        """
+        def inner(x, scale=1.0):
+            return x * scale
+
+        def outer(x, *, scale=1.0):
+            if scale is None:
+                scale = 3.0
+            return inner(x, scale=scale)
+
+        def entry(x):
+            return outer(x)
+        """,
+        gap="CV113",
     ),
     unchanged("def f(x, *, scale=1.0):\n    return x * scale"),
 )

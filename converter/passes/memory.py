@@ -75,6 +75,15 @@ def is_inplace_name(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__") and name not in _NOT_WRITING
 
 
+def stores_item(statement: ast.Assign) -> bool:
+    """Whether `x[i] = v` is of a dictionary or list: tensors take neither texts as indices nor tuples as values."""
+    target = statement.targets[0]
+    options = [target.slice.body, target.slice.orelse] if isinstance(target.slice, ast.IfExp) else [target.slice]
+    text = any(isinstance(o, ast.Constant) and isinstance(o.value, str) for o in options)
+    none = isinstance(statement.value, ast.Constant) and statement.value.value is None
+    return text or none or isinstance(statement.value, ast.Tuple | ast.Dict)
+
+
 def inplace_layers(context: Context) -> dict[str, bool]:
     """`self.x` and class names of layers: whether calling them writes into their input (`nn.ReLU(inplace=True)`)."""
     found: dict[str, bool] = {}

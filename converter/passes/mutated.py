@@ -5,14 +5,15 @@ the call.
 """
 
 import ast
-import itertools
 
 from maxcode.converter.calls import CallGraph, Function
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
-from maxcode.converter.nodes import blocks, call, dress, loads, name, stored, typed
-from maxcode.converter.passes.memory import is_inplace_name
+from maxcode.converter.nodes import assign, blocks, call, dotted, dress, is_none, loads, name, stored, typed
+from maxcode.converter.passes.memory import is_inplace_name, stores_item
+from maxcode.converter.passes.storages import key_of
+from maxcode.converter.passes.views import drop_unread
 
 _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recurrent_state"}
 
@@ -20,19 +21,24 @@ _GETTERS = {"get_conv_state": "set_conv_state", "get_recurrent_state": "set_recu
 def return_mutated(context: Context) -> None:
     """Rewrite every function that writes into a parameter, and every call to one; run before `InPlace`."""
     graph = CallGraph(context)
-    written = {f.key: _written(f, Kinds(context, f.owner, f.node)) for f in graph.functions()}
+    functions = graph.functions()
+    written = _written_below(graph, functions, {f.key: _written(f, Kinds(context, f.owner, f.node)) for f in functions})
     needed: set[tuple[str, str]] = set()
-    for function in graph.functions():
-        for block in list(blocks(function.node)):
-            for index in range(len(block) - 1, -1, -1):
-                statement = block[index]
-                if isinstance(statement, ast.Assign | ast.Expr) and isinstance(statement.value, ast.Call):
-                    _take_back(graph, function, written, needed, block, index)
-    for function in graph.functions():
+    before = -1
+    while before != (before := len(needed)):  # what a function hands back, those that it calls have to hand back
+        for function in functions:
+            passed_on = written[function.key] if function.key in needed else []
+            for block in list(blocks(function.node)):
+                for index in range(len(block) - 1, -1, -1):
+                    statement = block[index]
+                    if isinstance(statement, ast.Assign | ast.Expr) and isinstance(statement.value, ast.Call):
+                        _take_back(graph, function, written, needed, block, index, passed_on)
+    for function in functions:
         _First(graph, function.owner, needed).visit(function.node)
-    for function in graph.functions():
+    for function in functions:
         if function.key in needed:
-            _return_too(context, function, written[function.key])
+            _return_too(function, written[function.key])
+        drop_unread(function.node)
 
 
 class _First(ast.NodeTransformer):
@@ -76,7 +82,7 @@ def _write_target(statement: ast.AST) -> ast.expr | None:
     elif isinstance(statement, ast.AugAssign):
         target = statement.target
     elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        target = statement.targets[0]
+        target = None if stores_item(statement) else statement.targets[0]
     while isinstance(target, ast.Subscript):
         target = target.value
     return target
@@ -87,6 +93,22 @@ def _rebound_before(function: Function, target: ast.Name) -> bool:
     return target.id in stored(earlier)
 
 
+def _written_below(graph: CallGraph, functions: list[Function], written: dict) -> dict[tuple[str, str], list[str]]:
+    """Parameters written by a function or by those that it hands them to."""
+    changed = True
+    while changed:
+        changed = False
+        for function in functions:
+            for node in ast.walk(function.node):
+                for target in graph.targets(node, function.owner) if isinstance(node, ast.Call) else ():
+                    handed = (_argument(node, target, p) for p in written.get(target.key, ()))
+                    for given in (a for a in handed if isinstance(a, ast.Name) and a.id in function.parameters):
+                        if given.id not in ("self", *written[function.key]) and not _rebound_before(function, given):
+                            written[function.key] = [*written[function.key], given.id]
+                            changed = True
+    return written
+
+
 def _take_back(
     graph: CallGraph,
     function: Function,
@@ -94,34 +116,56 @@ def _take_back(
     needed: set,
     block: list[ast.stmt],
     index: int,
+    passed_on: list[str],
 ) -> None:
     statement = block[index]
     targets = [t for t in graph.targets(statement.value, function.owner) if written.get(t.key)]
-    if not targets:
+    if not targets or hasattr(statement.value, "taken_back"):
         return
     target = targets[0]
     arguments = [_argument(statement.value, target, p) for p in written[target.key]]
-    names = [a.id for a in arguments if isinstance(a, ast.Name)]
+    names = [key for a in arguments if a is not None and (key := key_of(a)) is not None]
     rebound = set(stored([statement]))  # the result takes the name: what was written is not read again
+    others = {n: _same_value(block, index, n) for n in names}
     if len(names) != len(arguments) or not any(
-        _is_read_later(function, n, statement) for n in names if n not in rebound
-    ):
+        n in passed_on or (n not in rebound and _is_read_later(function, n, statement))
+        or any(_is_read_later(function, other, statement) for other in others[n])
+        for n in names
+    ):  # fmt: skip
         return
     if len(targets) > 1 or len(set(names)) != len(names):
         return
     needed.add(target.key)
     result = statement.targets[0] if isinstance(statement, ast.Assign) else ast.Name("_", ast.Store())
     statement.value.taken_back = frozenset(names)
-    block[index] = dress(
-        ast.Assign([ast.Tuple([result, *(_received(n, rebound) for n in names)], ast.Store())], statement.value),
-        statement,
-    )
-    for put in reversed([s for n in names if (s := _put_back(function, n)) is not None]):
-        block.insert(index + 1, put)
+    received = [_received(n, rebound, others[n]) for n in names]
+    block[index] = dress(ast.Assign([ast.Tuple([result, *received], ast.Store())], statement.value), statement)
+    after = [s for n in names if (s := _put_back(function, n)) is not None]
+    for value, n in zip(received, names, strict=True):
+        after += [assign(o, dotted(ast.unparse(value)), like=statement) for o in others[n] if o != ast.unparse(value)]
+    block[index + 1 : index + 1] = after
 
 
-def _received(variable: str, rebound: set[str]) -> ast.Name:
-    return ast.Name("_" if variable in rebound else variable, ast.Store())
+def _received(variable: str, rebound: set[str], others: list[str]) -> ast.expr:
+    """Where a written argument goes: its own name, or where the result takes that, another one of the same value."""
+    target = dotted(next(iter(others), "_") if variable in rebound else variable)
+    target.ctx = ast.Store()
+    return target
+
+
+def _same_value(block: list[ast.stmt], index: int, variable: str) -> list[str]:
+    """Names that hold what `variable` holds at a statement: `other = variable` above it, and neither bound since."""
+    found: list[str] = []
+    for place in range(index):
+        statement = block[place]
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)):
+            continue
+        pair = [ast.unparse(t) for t in statement.targets] + [statement.value.id]
+        since = stored(block[place + 1 : index])
+        plain = all(isinstance(t, ast.Name) for t in statement.targets)
+        if plain and variable in pair and not set(pair) & set(since):
+            found += [n for n in pair if n != variable and n not in found]
+    return found
 
 
 def _argument(node: ast.Call, target: Function, parameter: str) -> ast.expr | None:
@@ -133,23 +177,23 @@ def _argument(node: ast.Call, target: Function, parameter: str) -> ast.expr | No
 
 
 def _is_read_later(function: Function, variable: str, statement: ast.stmt) -> bool:
-    return _getter(function, variable) is not None or any(
-        n.id == variable and n.lineno > (statement.end_lineno or 0)
-        for n in loads([function.node])
-        if hasattr(n, "lineno")
-    )
+    root = variable.partition(".")[0]
+    if root == "self" or _getter(function, variable) is not None:
+        return True  # it outlives the call
+    below = statement.end_lineno or 0
+    return any(n.id == root and n.lineno > below for n in loads([function.node]) if hasattr(n, "lineno"))
 
 
 def _getter(function: Function, variable: str) -> ast.Call | None:
+    """The call that fetches a state from a cache, if the name holds one (or None, where there is no cache)."""
     for node in ast.walk(function.node):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and isinstance(node.value.func, ast.Attribute)
-            and ast.unparse(node.targets[0]) == variable
-            and node.value.func.attr in _GETTERS
-        ):
-            return node.value
+        if not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == variable):
+            continue
+        options = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+        made = [o for o in options if not is_none(o)]
+        method = made[0].func if len(made) == 1 and isinstance(made[0], ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in _GETTERS:
+            return made[0]
     return None
 
 
@@ -162,11 +206,11 @@ def _put_back(function: Function, variable: str) -> ast.stmt | None:
     return ast.Expr(node)
 
 
-def _return_too(context: Context, function: Function, parameters: list[str]) -> None:
+def _return_too(function: Function, parameters: list[str]) -> None:
     body = function.node.body
     if not isinstance(body[-1], ast.Return | ast.Raise):
         body.append(ast.Return(ast.Constant(None)))
-    kept = {p: _keep_written(context, function, p) for p in parameters}
+    kept = {p: _keep_written(function, p) for p in parameters}
     for node in _own_nodes(body):
         if isinstance(node, ast.Return):
             handed = [name(f"written_{p}" if node in kept[p] else p) for p in parameters]
@@ -174,37 +218,32 @@ def _return_too(context: Context, function: Function, parameters: list[str]) -> 
             node.hands_back = True
 
 
-def _keep_written(context: Context, function: Function, parameter: str) -> list[ast.AST]:
+def _keep_written(function: Function, parameter: str) -> list[ast.AST]:
     """Name what a parameter holds before it is bound to another value; returns the nodes below, which see that name.
 
-    A rebinding in a branch or loop leaves open which value comes back, and a write after it may reach the first value
-    through a view: gaps.
+    Whether a later write still reaches that value, through a view or in a branch that binds no other, `aliases` tells.
     """
     body = function.node.body
-    first = next((i for i, s in enumerate(body) if _rebindings(s, parameter)), None)
+    first = next((i for i, s in enumerate(body) if _rebinds(s, parameter)), None)
     if first is None:
-        return []
-    below = _own_nodes(body[first:])
-    written = (n for n in below if isinstance(t := _write_target(n), ast.Name) and t.id == parameter)
-    nested = (n for s in body[first:] for n in _rebindings(s, parameter) if n is not s)
-    unclear = next(itertools.chain(nested, written), None)
-    if unclear is not None:
-        reason = f"{parameter!r} is written in place, and bound to another value in a branch or between two writes"
-        context.gap("CV134", unclear, f"{function.node.name}()", reason, "use another name for the new value")
         return []
     copy = ast.Assign([ast.Name(f"written_{parameter}", ast.Store())], name(parameter))
     body.insert(first, ast.copy_location(copy, body[first]))
-    return below
+    return _own_nodes(body[first + 1 :])
 
 
-def _rebindings(statement: ast.stmt, parameter: str) -> list[ast.AST]:
-    """Nodes that bind the name to another value: no in-place operator, no nested function."""
-    found = []
+def _rebinds(statement: ast.stmt, parameter: str) -> bool:
+    """Whether a statement binds the name to another value: no in-place operator, no nested function."""
     for node in _own_nodes([statement]):
+        if isinstance(node, ast.Assign) and parameter in getattr(node.value, "taken_back", ()):
+            continue  # it is what was written
+        if hasattr(node, "stores_back"):
+            continue
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.For | ast.With | ast.NamedExpr):
             heads = [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
-            found += [node] if parameter in stored(heads) else []
-    return found
+            if parameter in stored(heads):
+                return True
+    return False
 
 
 def _own_nodes(body: list[ast.stmt]) -> list[ast.AST]:
@@ -310,15 +349,15 @@ EXAMPLES = (
         """
         def fill(t: torch.Tensor, twice: bool):
             t[0] = 1.0
+            written_t = t
             if twice:
                 t = t * 2
-            return t.mean(), t
+            return t.mean(), written_t
 
         def entry(x: torch.Tensor):
             s, x = fill(x, False)
             return x * s
         """,
-        gap="CV134",
     ),
     unchanged(
         "def fill(t: torch.Tensor):\n    t[0] = 1.0\n    return t * 2\n\ndef entry(x):\n    x = fill(x)\n    return x"

@@ -41,9 +41,15 @@ class State:
         self.held[key] = self.held.get(key, NOTHING) | storages
 
     def write(self, storages: Storages, node: ast.AST, through: str | None) -> None:
-        """Note a write: all holders of the memory are stale but the name that is rebound to the result."""
+        """Note a write: all holders of the memory are stale but the name that is rebound to the result.
+
+        Where that name is an attribute, the objects that it hangs from are the same ones, and not stale; except a
+        record of which two fields share memory.
+        """
+        joint = any(kind == "joint" for kind, _ in storages)
         for key, held in self.held.items():
-            if key != through and held & storages:
+            owner = through is not None and not joint and through.startswith(f"{key}.")
+            if key != through and not owner and held & storages:
                 self.stale[key] = node
 
     def copy(self) -> "State":
@@ -60,12 +66,24 @@ class State:
             stale |= state.stale
         self.held, self.stale = held, stale
 
+    def read(self, key: str) -> Storages:
+        """Memory of a name or path; what no statement has bound yet has memory of its own, or its owner's."""
+        if key not in self.held:
+            owner = key
+            while "." in owner and (owner := owner.rpartition(".")[0]) not in self.held:
+                pass
+            held = self.held.get(owner)
+            # `self` is the object itself; other names may hold a record that was made of other names.
+            self.held[key] = frozenset({("path", key)}) if held in (None, {("path", owner)}) else held
+        return self.held[key]
+
 
 @dataclass
 class Summary:
     """Of a function: parameters whose memory it writes, and those whose memory its result may share."""
 
     writes: set[str] = field(default_factory=set)
+    own: set[str] = field(default_factory=set)  # attributes of `self` whose memory it writes
     returns: set[str] = field(default_factory=set)
     joint: bool = False  # whether two of its results share memory
 

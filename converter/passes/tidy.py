@@ -37,6 +37,7 @@ def tidy(context: Context, definition: Definition, function: ast.FunctionDef) ->
 def remove_unused(function: ast.FunctionDef) -> bool:
     """Drop assignments of pure expressions to names that are never read; True when something was dropped."""
     used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    used |= {ast.unparse(n.target) for n in ast.walk(function) if isinstance(n, ast.AugAssign)}
     dropper = _Drop(used)
     function.body = dropper.block(function.body) or [ast.Pass()]
     return dropper.dropped
@@ -103,5 +104,6 @@ EXAMPLES = (
         """,
     ),
     Example("def f(x):\n    y, z = g(x)\n    return y", "def f(x):\n    y, _ = g(x)\n    return y"),
+    unchanged("def f(x):\n    row = x[0]\n    row += 1\n    return x"),
     unchanged("def f(x):\n    called = x.pop()\n    return x"),
 )

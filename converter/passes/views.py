@@ -1,7 +1,8 @@
-"""Write through views: where a part of a tensor is written under a name of its own, the tensor itself is written too.
+"""Write through views: where a tensor is written under one of two names, the other shows it too.
 
 `row = x[0]; row += 1` changes `x` in torch. In JAX a name is rebound alone, so the part is stored back (`x[0] = row`)
-after every write, which torch would see as no change. Only where `x` is read later; what is left is for `aliases`.
+after every write, and taken again (`row = x[0]`) after one into `x`, which torch would see as no change. Only where the
+other name is read later; what is left is for `aliases`.
 """
 
 import ast
@@ -11,14 +12,18 @@ from dataclasses import dataclass
 from maxcode.converter.context import Context, Definition, copy_facts
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.infer import Kinds
-from maxcode.converter.nodes import blocks, dotted, dress, stored
+from maxcode.converter.nodes import blocks, copied, dotted, dress
 from maxcode.converter.passes.memory import is_inplace_name, unchained
 from maxcode.converter.passes.storages import root_of
+
+# Methods that give the memory of a tensor another shape, the elements in their order.
+_RESHAPED = ("view", "view_as", "unsqueeze", "squeeze", "unflatten")
+_TURNED = ("T", "mT")
 
 
 @dataclass(frozen=True)
 class View:
-    """`name = base[index]`, a part of `base` that keeps its memory."""
+    """`name = base[index]`, or another form of `base` with its memory."""
 
     name: str
     base: str
@@ -26,14 +31,48 @@ class View:
 
 
 def write_through(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
-    """Store written views back into what they are views of, in one function."""
+    """Give both names of shared memory what is written into one of them, in one function."""
     types = Kinds(context, definition, function)
     for block in list(blocks(function)):
         block[:] = [part for statement in block for one in _hoisted(statement, types) for part in unchained(one)]
+    groups: dict[str, list[View]] = {}
     for view in _views(function, types):
-        if _is_read_later(function, view):
+        groups.setdefault(view.base, []).append(view)
+    done: set[tuple[int, str]] = set()
+    before = -1
+    while before != (before := len(done)):  # a view of a view is written through both
+        for views in groups.values():
+            repeated = _loop_statements(function)
             for block in list(blocks(function)):
-                block[:] = [part for statement in block for part in _stored_back(statement, view)]
+                block[:] = [part for s in block for part in _all_written(function, s, views, repeated, done)]
+
+
+def _all_written(
+    function: ast.FunctionDef, statement: ast.stmt, views: list[View], repeated: set[int], done: set[tuple[int, str]]
+) -> list[ast.stmt]:
+    """A statement, and after a write into a tensor or one of its views what gives the others the same.
+
+    Only those that are read later.
+    """
+    base = views[0].base
+    known = [v for v in views if getattr(statement, "lineno", 0) > v.made.lineno]
+    written = next((v for v in known if _writes(statement, v.name)), None)
+    seen_before = (id(statement), base) in done or getattr(statement, "base", None) == base
+    if seen_before or not (written or (known and _writes(statement, base))):
+        return [statement]
+    done.add((id(statement), base))
+    again = id(statement) in repeated
+    stale = [v for v in known if v is not written and (again or _is_read_later(function, v.name, statement))]
+    back = [_stored_back(statement, written)] if written else []
+    if not (stale or again or _is_read_later(function, base, statement)):
+        back = []
+    return [statement, *back, *(_taken_again(statement, v) for v in stale)]
+
+
+def _loop_statements(function: ast.FunctionDef) -> set[int]:
+    """Statements that may run again, as `id`s."""
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.While)]
+    return {id(n) for loop in loops for n in ast.walk(loop) if isinstance(n, ast.stmt)}
 
 
 def _hoisted(statement: ast.stmt, types: Kinds) -> list[ast.stmt]:
@@ -87,13 +126,30 @@ def _views(function: ast.FunctionDef, types: Kinds) -> list[View]:
     for node in ast.walk(function):
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
             continue
-        value = node.value
-        if not (isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and types.is_tensor(value)):
+        base = _base(node.value, types)
+        if base is None or not types.is_tensor(base) or base.id == node.targets[0].id:
             continue
-        view = View(node.targets[0].id, value.value.id, node)
-        if types.is_tensor(value.value) and _is_basic(value.slice, types) and _is_settled(function, view):
+        view = View(node.targets[0].id, base.id, node)
+        if _is_settled(function, view):
             found.append(view)
     return found
+
+
+def _base(value: ast.expr, types: Kinds) -> ast.Name | None:
+    """The name `x` of a value that is `x`, a part of it, or `x` in another shape with the memory of `x`."""
+    if isinstance(value, ast.Name):
+        return value
+    if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name):
+        return value.value if types.is_tensor(value) and _is_basic(value.slice, types) else None
+    if isinstance(value, ast.Attribute):
+        return value.value if value.attr in _TURNED and isinstance(value.value, ast.Name) else None
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+        return None
+    base, method, arguments = value.func.value, value.func.attr, [*value.args, *value.keywords]
+    known = method in (*_RESHAPED, "transpose", "t") and isinstance(base, ast.Name)
+    if not known or any("dtype" in types.of(getattr(a, "value", a)) for a in arguments if method == "view"):
+        return None
+    return base
 
 
 def _is_basic(index: ast.expr, types: Kinds) -> bool:
@@ -107,47 +163,95 @@ def _is_basic(index: ast.expr, types: Kinds) -> bool:
 
 
 def _is_settled(function: ast.FunctionDef, view: View) -> bool:
-    """Whether the view's name and the base keep their meaning: bound once, or parameters that nothing rebinds."""
-    bindings = [name for statement in function.body for name in _bindings(statement)]
-    index = {n.id for n in ast.walk(view.made.value) if isinstance(n, ast.Name)} - {view.base}
-    return bindings.count(view.name) == 1 and bindings.count(view.base) <= 1 and not index & set(_loop_names(function))
+    """Whether the view's name, the base and what the view is taken by keep their meaning once it is taken."""
+    read = {n.id for n in ast.walk(view.made.value) if isinstance(n, ast.Name)}
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.While) and view.made in list(ast.walk(n))]
+    unsure = {name for loop in loops for name, _ in _bindings(loop)}
+    places = [found for statement in function.body for found in _bindings(statement)]
+    unsure |= {name for name, node in places if node.lineno > view.made.lineno}
+    parameters = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+    bound = [name for name, _ in places]
+    return bound.count(view.name) == 1 and view.name not in parameters and not read & unsure
 
 
-def _bindings(node: ast.AST) -> Iterator[str]:
-    """Names that are bound; `x += 1` writes into a tensor, it binds nothing."""
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.Name]]:
+    """Names that are bound, and where; `x += 1` writes into a tensor, it binds nothing."""
     written = {id(n.target) for n in ast.walk(node) if isinstance(n, ast.AugAssign)}
     for child in ast.walk(node):
         if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store) and id(child) not in written:
-            yield child.id
+            yield child.id, child
 
 
-def _loop_names(function: ast.FunctionDef) -> list[str]:
-    return [n for loop in ast.walk(function) if isinstance(loop, ast.For | ast.While) for n in stored([loop])]
+def drop_unread(function: ast.FunctionDef) -> None:
+    """Drop the stores that were made for a caller, once it is known that no caller wants the parameter back."""
+    repeated = _loop_statements(function)
+    for block in list(blocks(function)):
+        block[:] = [s for s in block if not _is_idle(function, s) or id(s) in repeated] or [ast.Pass()]
 
 
-def _is_read_later(function: ast.FunctionDef, view: View) -> bool:
-    """Whether the base is read below the line on which the view is taken."""
-    line = view.made.lineno
+def _is_idle(function: ast.FunctionDef, statement: ast.stmt) -> bool:
+    if not hasattr(statement, "stores_back"):
+        return False
+    target = root_of(statement.targets[0])
+    return isinstance(target, ast.Name) and not _reads_below(function, target.id, statement)
+
+
+def _is_read_later(function: ast.FunctionDef, name: str, statement: ast.stmt) -> bool:
+    """Whether a name is read below a statement, or may be by the caller since it is a parameter."""
+    parameters = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
+    return name in parameters or _reads_below(function, name, statement)
+
+
+def _reads_below(function: ast.FunctionDef, name: str, statement: ast.stmt) -> bool:
+    """Whether a name is read on the lines of a statement or below, outside it; made names are read at the end."""
+    own = {id(n) for n in ast.walk(statement)}
     return any(
-        isinstance(n, ast.Name) and n.id == view.base and isinstance(n.ctx, ast.Load) and n.lineno > line
+        isinstance(n, ast.Name)
+        and n.id == name
+        and isinstance(n.ctx, ast.Load)
+        and getattr(n, "lineno", statement.lineno) >= statement.lineno
+        and id(n) not in own
         for n in ast.walk(function)
     )
 
 
-def _stored_back(statement: ast.stmt, view: View) -> list[ast.stmt]:
-    if not _writes(statement, view.name):
-        return [statement]
-    target = dotted(ast.unparse(view.made.value))
-    target.ctx = ast.Store()
-    back = ast.copy_location(ast.Assign([target], ast.Name(view.name, ast.Load())), statement)
-    for node in ast.walk(back):
+def _stored_back(statement: ast.stmt, view: View) -> ast.stmt:
+    """The store of a written view into its base."""
+    value, name = view.made.value, dotted(view.name)
+    target: ast.expr = ast.Name(view.base, ast.Store())
+    if isinstance(value, ast.Subscript):
+        target = copied(value)
+        target.ctx = ast.Store()
+    elif isinstance(value, ast.Attribute) or (isinstance(value, ast.Call) and value.func.attr == "t"):
+        name = dotted(f"{view.name}.{'mT' if getattr(value, 'attr', '') == 'mT' else 'T'}")
+    elif isinstance(value, ast.Call) and value.func.attr == "transpose":
+        given = ", ".join(
+            ast.unparse(a.value if isinstance(a, ast.keyword) else a) for a in (*value.args, *value.keywords)
+        )
+        name = dotted(f"{view.name}.swapaxes({given})")  # its own inverse
+    elif isinstance(value, ast.Call):
+        name = dotted(f"{view.name}.reshape({view.base}.shape)")
+    return _placed(ast.Assign([target], name), statement, view.name, view.base)
+
+
+def _taken_again(statement: ast.stmt, view: View) -> ast.stmt:
+    """The view, taken anew from its written base."""
+    again = ast.Assign([ast.Name(view.name, ast.Store())], copied(view.made.value))
+    return _placed(again, statement, view.base, view.base)
+
+
+def _placed(made: ast.Assign, statement: ast.stmt, written: str, base: str) -> ast.Assign:
+    """Mark a statement that gives one of two names of the same memory what was written into the other."""
+    made.stores_back, made.base = written, base
+    for node in ast.walk(made):
         ast.copy_location(node, statement)
-    back.stores_back = view.name
-    return [statement, back]
+    return made
 
 
 def _writes(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement writes into the memory of `name`."""
+    """Whether a statement writes into the memory of `name`, or gives it what was written into another one."""
+    if hasattr(statement, "stores_back") and _is(root_of(statement.targets[0]), name):
+        return True
     if isinstance(statement, ast.Assign):
         return any(isinstance(t, ast.Subscript) and _is(root_of(t), name) for t in statement.targets)
     if isinstance(statement, ast.AugAssign):
@@ -164,6 +268,37 @@ def _is(node: ast.expr, name: str) -> bool:
 
 _HEAD = "def f(x: torch.Tensor):\n    "
 EXAMPLES = (
+    Example(
+        """
+        def f(x: torch.Tensor):
+            y = x
+            rows = x.view(-1, 2)
+            turned = x.transpose(0, 1)
+            y += 1
+            x[1] = 0.0
+            turned[0] = 2.0
+            return x, y, rows
+        """,
+        """
+        def f(x: torch.Tensor):
+            y = x
+            rows = x.view(-1, 2)
+            turned = x.transpose(0, 1)
+            y += 1
+            x = y
+            rows = x.view(-1, 2)
+            turned = x.transpose(0, 1)
+            x[1] = 0.0
+            y = x
+            rows = x.view(-1, 2)
+            turned = x.transpose(0, 1)
+            turned[0] = 2.0
+            x = turned.swapaxes(0, 1)
+            y = x
+            rows = x.view(-1, 2)
+            return x, y, rows
+        """,
+    ),
     Example(
         _HEAD + "row = x[0]\n    for i in range(1, 3):\n        row[i] = x[i, 0]\n    return row",
         _HEAD + "row = x[0]\n    for i in range(1, 3):\n        row[i] = x[i, 0]\n        x[0] = row\n    return row",
@@ -190,7 +325,7 @@ EXAMPLES = (
     ),
     Example(
         _HEAD + "x = x.mul_(2).add_(1)\n    y = x.exp_()\n    return y.scatter_(0, i, x)",
-        _HEAD + "x.mul_(2)\n    x.add_(1)\n    x.exp_()\n    y = x\n    y.scatter_(0, i, x)\n    return y",
+        _HEAD + "x.mul_(2)\n    x.add_(1)\n    x.exp_()\n    y = x\n    y.scatter_(0, i, x)\n    x = y\n    return y",
     ),
     Example(
         _HEAD + "x = x.ge_(0.1).div(0.9).detach()\n    y = x.add_(1)[0].neg()\n    return y",
@@ -200,7 +335,7 @@ EXAMPLES = (
         "def f(x: torch.Tensor):\n    x.mul_(0.9).add_(1.0)\n    return x * 2",
         "def f(x: torch.Tensor):\n    x.mul_(0.9)\n    x.add_(1.0)\n    return x * 2",
     ),
-    unchanged(_HEAD + "row = x[0]\n    row += 1\n    return row"),
+    unchanged(_HEAD + "y = x * 2\n    row = y[0]\n    row += 1\n    return row"),
     Example(
         _HEAD + "return x.exp_(), x.sum(), x.log_()",
         _HEAD + "x.exp_()\n    return x, x.sum(), x.log_()",

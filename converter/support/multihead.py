@@ -1,6 +1,8 @@
 """Multi-head attention as torch's layer computes it, with its weight names, masks and options."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -89,11 +91,57 @@ class MultiheadAttention(Module):
         Raises:
             ValueError: `is_causal` without a mask, or a mask of another shape.
         """
+        parts = Projections(
+            self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias, self.bias_k, self.bias_v,
+            add_zero_attn=self.add_zero_attn, separate=(self.q_proj_weight, self.k_proj_weight, self.v_proj_weight),
+            precision=self.precision,
+        )  # fmt: skip
+        rate = self.dropout if self.training else 0.0
+        return parts.attend(
+            query, key, value, self.out_proj, key_padding_mask, attn_mask, rate=rate, need_weights=need_weights,
+            average=average_attn_weights, is_causal=is_causal, batch_first=self.batch_first,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Projections:
+    """What attention is made of beside the output projection; weights in torch's layout.
+
+    `in_proj_weight` [3 * embed_dim, embed_dim], or None and `separate` the three weights of queries, keys and values.
+    """
+
+    embed_dim: int
+    num_heads: int
+    in_proj_weight: Array | None
+    in_proj_bias: Array | None
+    bias_k: Array | None = None
+    bias_v: Array | None = None
+    add_zero_attn: bool = False
+    separate: tuple[Array | None, ...] = (None, None, None)
+    precision: Any = None
+
+    def attend(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        out_proj: Callable[[Array], Array],
+        key_padding_mask: Array | None,
+        attn_mask: Array | None,
+        *,
+        rate: float,
+        need_weights: bool = True,
+        average: bool = True,
+        is_causal: bool = False,
+        batch_first: bool = False,
+    ) -> tuple[Array, Array | None]:
+        """What `MultiheadAttention` says of its call; `rate` is the dropout of the weights."""
         if is_causal and attn_mask is None:
             raise ValueError("MultiheadAttention: is_causal says what attn_mask is; give the mask as well")
         same = query is key and key is value
         batched = query.ndim == 3
-        query, key, value = (self._batch_first(x) for x in ((query,) * 3 if same else (query, key, value)))
+        inputs = (query,) * 3 if same else (query, key, value)
+        query, key, value = (_batch_first(x, batch_first) for x in inputs)
         q, k, v = self._project(query, None if same else key, value)
         if key_padding_mask is not None and not batched:
             key_padding_mask = key_padding_mask[None]
@@ -102,19 +150,13 @@ class MultiheadAttention(Module):
         k, v, mask = self._extend(k, v, mask)
         if causal:
             mask = jnp.where(jnp.tri(q.shape[1], k.shape[1], dtype=bool), 0.0, -jnp.inf).astype(q.dtype)
-        rate = self.dropout if self.training else 0.0
         y, weights = attend(*(self._heads(x) for x in (q, k, v)), mask, rate, self.precision, safe=not need_weights)
-        y = self.out_proj(y.swapaxes(1, 2).reshape(q.shape))
-        y = y if self.batch_first or not batched else y.swapaxes(0, 1)
+        y = out_proj(y.swapaxes(1, 2).reshape(q.shape))
+        y = y if batch_first or not batched else y.swapaxes(0, 1)
         if not need_weights:
             return (y if batched else y[0]), None
-        weights = weights.mean(1) if average_attn_weights else weights
+        weights = weights.mean(1) if average else weights
         return (y, weights) if batched else (y[0], weights[0])
-
-    def _batch_first(self, x: Array) -> Array:
-        if x.ndim == 2:
-            return x[None]
-        return x if self.batch_first else x.swapaxes(0, 1)
 
     def _project(self, query: Array, key: Array | None, value: Array) -> tuple[Array, ...]:
         """Queries, keys and values [n, t or s, embed_dim]; without a key all are of `query`, in one product."""
@@ -124,7 +166,7 @@ class MultiheadAttention(Module):
         if self.in_proj_weight is not None:
             weights = jnp.split(self.in_proj_weight, 3)
         else:
-            weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+            weights = list(self.separate)
         biases = [None] * 3 if bias is None else jnp.split(bias, 3)
         inputs = (query, query if key is None else key, value)
         return tuple(project(x, w.T, b, self.precision) for x, w, b in zip(inputs, weights, biases, strict=True))
@@ -163,7 +205,32 @@ class MultiheadAttention(Module):
         return k, v, mask
 
     def _heads(self, x: Array) -> Array:
-        return x.reshape(*x.shape[:2], self.num_heads, self.head_dim).swapaxes(1, 2)
+        return x.reshape(*x.shape[:2], self.num_heads, self.embed_dim // self.num_heads).swapaxes(1, 2)
+
+
+def multi_head_attention_forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    parts: Projections,
+    out_proj_weight: Array,
+    out_proj_bias: Array | None,
+    rate: float,
+    **options: Any,
+) -> tuple[Array, Array | None]:
+    """Attend from inputs [t, n, embed_dim] with weights that the caller holds; `options` are those of `attend`."""
+    masks = options.pop("key_padding_mask", None), options.pop("attn_mask", None)
+
+    def out_proj(x: Array) -> Array:
+        return project(x, out_proj_weight.T, out_proj_bias)
+
+    return parts.attend(query, key, value, out_proj, *masks, rate=rate, **options)
+
+
+def _batch_first(x: Array, batch_first: bool) -> Array:
+    if x.ndim == 2:
+        return x[None]
+    return x if batch_first else x.swapaxes(0, 1)
 
 
 def additive(mask: Array, dtype: Any) -> Array:

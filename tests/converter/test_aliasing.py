@@ -711,6 +711,121 @@ x = x * 1
 s = clear(x, 0.1)
 return x * s + z
 """,
+    "helper_writes_its_view_twice": """
+def clear(t):
+    t[0] = 0.0
+    v = t.view(-1)
+    v[3] = 2.0
+    return v.mean()
+-----
+x = x * 1
+s = clear(x)
+return x * s + z
+""",
+    "helper_hands_on": """
+def inner(t):
+    t.mul_(2)
+    return t.sum()
+
+def outer(t):
+    s = inner(t)
+    if s > 1e6:
+        return s
+    return s * 2
+-----
+x = x * 1
+s = outer(x)
+return x * s + z
+""",
+    "helper_writes_what_is_kept": """
+def shake(t):
+    t *= 3.0
+    return t.exp() * 0.01
+-----
+x = x * 1
+kept = x
+x = shake(x)
+return x + kept * z
+""",
+    "attribute_of_a_record_written": """
+def shift(t):
+    t += 1
+    return t.sum()
+-----
+kept = Kept(x * 1, z * 2)
+s = shift(kept.first)
+return kept.first * s + kept.second
+""",
+    "record_of_an_argument_written": """
+x = x * 1
+kept = Kept(x, z * 2)
+kept.first += 1
+return x * z
+""",
+    "view_of_a_view": """
+x = x * 1
+rows = x[1:]
+row = rows[0]
+row += 2.0
+flat = x.view(-1)
+flat[0] = 5.0
+return x * rows.sum() + row + z
+""",
+    "view_index_moves_on": """
+x = x * 1
+i = 0
+row = x[i]
+i = 1
+row += 1
+return x * z + i
+""",
+    "view_base_moves_on": """
+x = x * 1
+row = x[0]
+x = x * 2
+row += 1
+return x * z
+""",
+    "view_base_moves_on_in_a_loop": """
+x = x * 1
+row = x[0]
+for i in range(3):
+    x = x * 2
+    row += 1
+return x * z + row
+""",
+    "view_taken_in_a_branch": """
+x = x * 1
+y = z * 1
+if x.shape[0] > 2:
+    y = x
+y += 1
+return x * y
+""",
+    "views_of_many_forms": """
+x = x * 1
+b = x.unsqueeze(0)
+c = x.T
+b[0, 0] = 3.0
+c[1] = 4.0
+d = x.t()
+d += 1
+x[3] = 0.5
+return x * b[0] * c.T + d.t() + z
+""",
+    "method_writes_own_buffer": """
+old = self.table
+self.advance()
+return x * old[0] + z * self.table[1]
+@
+def advance(self):
+    self.table += 1
+""",
+    "submodule_writes_own_buffer": """
+old = self.counter.seen
+y = self.counter(x)
+return y * old.sum() + z
+""",
     "augmented_shift_int": """
 x = x * 1
 n = 1
@@ -724,15 +839,21 @@ return x * m + n * z
 # Cases without an alias that is read too late: a gap here would be one too many.
 CONVERTED = frozenset({
     "mask_store_number", "mask_store_other", "mask_augmented", "mask_store_scalar_tensor",
-    "handed_back_beside_a_size", "helper_called_in_both_ways",
-    "helper_rebinds_what_it_wrote",
+    "handed_back_beside_a_size", "helper_called_in_both_ways", "helper_rebinds_what_it_wrote",
     "helper_writes_argument", "helper_writes_argument_as_statement", "helper_augments_argument",
     "method_writes_argument", "list_item_written", "double_subscript_store", "double_subscript_augmented",
     "advanced_index_copy", "repeated_index_augmented", "copy_into_row", "swap_rows_cloned", "input_written",
     "expand_write", "list_item_copied_into", "list_item_position", "buffer_position", "loop_keeps_clones",
     "residual_before_write", "written_by_submodule", "submodule_keeps_residual", "scatter_into_zeros",
-    "index_add_repeated", "augmented_operators", "store_operators", "augmented_shift_int",
-    "slice_then_add_", "slice_then_augmented", "inplace_result_used", "clamp_method_chain",
+    "index_add_repeated", "augmented_operators", "store_operators", "augmented_shift_int", "slice_then_add_",
+    "slice_then_augmented", "inplace_result_used", "clamp_method_chain", "alias_then_augmented",
+    "alias_of_argument_augmented", "augmented_then_alias_read", "view_then_store", "view_then_store_view_read",
+    "transpose_then_store", "alias_then_store", "alias_then_method", "alias_store_old_read",
+    "view_read_after_write_to_base", "conditional_alias", "masked_store_alias", "swap_rows", "loop_carried_alias",
+    "index_fill", "while_loop", "residual_written", "masked_fill_method", "try_block", "augmented_matmul",
+    "helper_rebinds_in_a_branch", "helper_writes_its_view_twice", "helper_hands_on", "helper_writes_what_is_kept",
+    "attribute_of_a_record_written", "view_of_a_view", "view_base_moves_on", "view_base_moves_on_in_a_loop",
+    "views_of_many_forms", "two_level_helper",
 })  # fmt: skip
 
 
@@ -751,9 +872,26 @@ class Writer(nn.Module):
         return t * 2
 
 
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.ones(6))
+
+    def forward(self, t):
+        self.seen.add_(1)
+        return t * self.seen
+
+
+class Kept:
+    def __init__(self, first, second):
+        self.first = first
+        self.second = second
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
+        self.counter = Counter()
         self.same = nn.Identity()
         self.writer = Writer()
         self.register_buffer("table", torch.arange(6.0))

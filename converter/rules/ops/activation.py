@@ -156,6 +156,19 @@ def softmax_with_dtype(input, dim=None, _stacklevel=3, dtype=None):
     return jax.nn.softmax(input if dtype is None else input.astype(dtype), axis=dim)
 
 
+@op("torch._softmax_backward_data")
+def softmax_gradient(grad_output, output, dim, input_dtype):
+    """The gradient of softmax, of its result and the result's gradient."""
+    product = grad_output * output
+    return (product - output * product.sum(dim, keepdims=True)).astype(input_dtype)
+
+
+@op("torch._log_softmax_backward_data")
+def log_softmax_gradient(grad_output, output, dim, input_dtype):
+    """The gradient of log_softmax, of its result and the result's gradient."""
+    return (grad_output - jnp.exp(output) * grad_output.sum(dim, keepdims=True)).astype(input_dtype)
+
+
 @op("torch.nn.functional.softmin", limits=_ZERO_D | _NO_DIM)
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return jax.nn.softmax(-input if dtype is None else -input.astype(dtype), axis=dim)

@@ -3,8 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
+from maxcode.converter.arguments import is_omitted
 from maxcode.converter.rule import helper, op
-from maxcode.converter.support import dispatch, random
+from maxcode.converter.support import dispatch, multihead, random
+from maxcode.converter.support.multihead import Projections
 
 
 @op("torch.nn.functional.scaled_dot_product_attention", rtol=1e-8, atol=1e-9)
@@ -12,6 +14,29 @@ def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
     return dispatch.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+@op(
+    "torch.nn.functional.multi_head_attention_forward",
+    limits={"static_k or static_v": lambda static_k, static_v: not (is_omitted(static_k) and is_omitted(static_v))},
+)
+def multi_head_attention_forward(
+    query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn,
+    dropout_p, out_proj_weight, out_proj_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
+    use_separate_proj_weight=False, q_proj_weight=None, k_proj_weight=None, v_proj_weight=None, static_k=None,
+    static_v=None, average_attn_weights=True, is_causal=False,
+):  # fmt: skip
+    """Attention whose weights the caller holds, in torch's layout; inputs [t, n, embed_dim]."""
+    packed = None if use_separate_proj_weight else in_proj_weight
+    parts = Projections(
+        embed_dim_to_check, num_heads, packed, in_proj_bias, bias_k, bias_v,
+        add_zero_attn=add_zero_attn, separate=(q_proj_weight, k_proj_weight, v_proj_weight),
+    )  # fmt: skip
+    return multihead.multi_head_attention_forward(
+        query, key, value, parts, out_proj_weight, out_proj_bias, dropout_p if training else 0.0,
+        key_padding_mask=key_padding_mask, need_weights=need_weights, attn_mask=attn_mask, average=average_attn_weights,
+        is_causal=is_causal,
+    )  # fmt: skip
 
 
 @op("torch.nn.functional.dropout", "torch.dropout")

@@ -1,8 +1,10 @@
 """New tensors. torch's default float is `float32` whatever JAX's x64 switch says; its default integer is JAX's."""
 
+import ast
+
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import fact, is_number, is_omitted, is_tensor, literal
+from maxcode.converter.arguments import fact, is_number, is_omitted, is_sequence, is_tensor, literal
 from maxcode.converter.facts import MISSING
 from maxcode.converter.rule import op
 
@@ -86,6 +88,16 @@ def new_ones(input, *size, dtype=None, device=None, requires_grad=False, layout=
 @op("torch.Tensor.new_empty")
 def new_empty(input, *size, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
     return jnp.empty(size, input.dtype if dtype is None else dtype)
+
+
+@op("torch.Tensor.new", when=lambda size: not any(is_tensor(s) or is_sequence(s) for s in size))
+def new(input, *size):
+    return jnp.zeros(size, input.dtype)
+
+
+@op("torch.Tensor.new", limits={"of a tensor or size": lambda data: not isinstance(data, ast.List)})
+def new_of(input, data):
+    return jnp.array(data, input.dtype)
 
 
 @op("torch.Tensor.new_full")
