@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_device, is_dtype, is_omitted, is_string, is_tensor, is_true
+from maxcode.converter.arguments import is_device, is_dtype, is_omitted, is_string, is_tensor
 from maxcode.converter.rule import attribute, op
 from maxcode.converter.support.casting import cast_module
 
@@ -157,13 +157,6 @@ def wants_gradient(input, requires_grad=True):
 @op("torch.detach", "torch.Tensor.detach")
 def detach(input):
     return lax.stop_gradient(input)
-
-
-@op("torch.Tensor.requires_grad_", limits={"requires_grad=False detaches": lambda requires_grad: not (
-    is_omitted(requires_grad) or is_true(requires_grad)
-)})  # fmt: skip
-def requires_grad_(input, requires_grad=True):
-    return input
 
 
 @op("torch.Tensor.dim", "torch.Tensor.ndimension")
