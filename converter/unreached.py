@@ -89,7 +89,8 @@ def _operands(function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 
 def _is_unseen(nodes: Iterable[ast.AST]) -> bool:
-    noted = [n for node in nodes for n in ast.walk(node) if isinstance(n, _NOTED)]
+    inner = [n for node in nodes for n in ast.walk(node) if isinstance(n, _NOTED)]
+    noted = [n for n in inner if isinstance(getattr(n, "ctx", ast.Load()), ast.Load)]  # a name that is bound is not
     return bool(noted) and not any(hasattr(n, "seen") for n in noted)
 
 
