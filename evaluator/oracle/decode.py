@@ -18,6 +18,8 @@ from maxcode.evaluator.oracle.store import Recording
 PROMPT, STEPS = 11, 24
 AGREES = 1e-8  # float64: a causal model's cached steps equal its full forward to rounding
 
+_LEFT_OUT = frozenset({"use_cache", "attention_mask", "decoder_attention_mask"})  # no row is padded here
+
 
 class _Forced(LogitsProcessor):
     """Makes greedy search choose given tokens, so that `generate` steps through a known sequence."""
@@ -104,7 +106,7 @@ def decode_inputs(session: Session) -> tuple[dict[str, Any], str, int]:
     if specs is None or shape is None or not has_cache(model):
         raise NotApplicableError("the model has no generate() over token ids with a cache")
     stepped = "decoder_input_ids" if "decoder_input_ids" in specs else "input_ids"
-    specs = {name: spec for name, spec in specs.items() if name not in ("use_cache", "attention_mask")}
+    specs = {name: spec for name, spec in specs.items() if name not in _LEFT_OUT}
     prompt = max([PROMPT, *(region[1][1] + 2 for region, _ in specs[stepped].get("fill", ()) if len(region) > 1)])
     length = min(prompt + STEPS, sequence_limit(model) or prompt + STEPS)
     shape = (specs[stepped]["shape"][0], specs[stepped]["shape"][1])
