@@ -18,6 +18,7 @@ from maxcode.converter.passes import (
     aliases,
     all_ones,
     annotations,
+    branches,
     children,
     constants,
     distinct,
@@ -67,6 +68,9 @@ PASSES: tuple[Pass, ...] = (
     Pass(fold, each_function(fold.fold_constants), "what the rewrites above made constant"),
     Pass(reached, reached.drop_unreached, "when calls are gone, and before passes that would report gaps in the rest"),
     Pass(remembered, remembered.keep_in_cache, "next, when it is known who reads what"),
+    Pass(
+        branches, each_function(branches.branch_on_values), "when bodies only rebind names, before numbers read count"
+    ),
     Pass(host, host.mark_host_functions, "next, on calls as the source wrote them, without the branches not taken"),
     Pass(layers, each_class(layers.stack_layers), "before counted loops, which it leaves no layer to"),
     Pass(loops, each_function(loops.scan_loops), "when bodies only rebind names"),

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from maxcode.converter.context import Context, Gap, attach_facts
+from maxcode.converter.context import Context, Gap, attach_facts, seen
 from maxcode.converter.source import SourceFile
 
 Span = tuple[int, int, int, int]
@@ -73,6 +73,8 @@ def _unseen_regions(tree: ast.Module) -> Iterator[Span]:
 
 def _blocks(function: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
     for node in ast.walk(function):
+        if isinstance(node, ast.If | ast.While) and _on_value(node.test):
+            continue  # both sides are traced, whichever a run took
         if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case) and not isinstance(node, ast.ClassDef):
             yield from (getattr(node, name, None) or [] for name in _BLOCKS)
 
@@ -86,6 +88,15 @@ def _operands(function: ast.FunctionDef) -> Iterator[ast.expr]:
             yield from node.values[1:]
         elif isinstance(node, ast.Lambda):
             yield node.body
+
+
+def _on_value(test: ast.expr) -> bool:
+    """Whether a test depends on a tensor's value: it may be taken another time."""
+    return any(seen(n).get("kinds") == ["tensor"] for n in ast.walk(test) if not _asks_shape(n))
+
+
+def _asks_shape(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)  # `x.shape[0] > 1` and `x is None` read the name alone
 
 
 def _is_unseen(nodes: Iterable[ast.AST]) -> bool:

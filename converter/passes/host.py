@@ -31,7 +31,7 @@ _NOT_VALUES = frozenset({"int", "float", "bool", "str", "dict", "cache"})
 def mark_host_functions(context: Context) -> None:
     """Decorate host functions, mark the expressions in them that read values, list the entry's `host_arguments`."""
     graph = CallGraph(context)
-    reads = {f.key: found for f in graph.functions() if (found := _reads(context, f))}
+    reads = {f.key: found for f in graph.functions() if (found := reads_values(context, f))}
     if not reads:
         return
     flow = ValueFlow(graph)
@@ -45,7 +45,7 @@ def mark_host_functions(context: Context) -> None:
     _list_arguments(context, graph, needed)
 
 
-def _reads(context: Context, function: Function) -> list[tuple[ast.expr, list[ast.expr]]]:
+def reads_values(context: Context, function: Function) -> list[tuple[ast.expr, list[ast.expr]]]:
     """(expression, the parts of it whose values are read) in a function."""
     if function.node.name == "__init__":
         return []

@@ -8,7 +8,7 @@ from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import assign, call, dress, loads, name, read_before_write, stored
 
 # Calls whose result has another shape than what they are given.
-_RESHAPING = frozenset({
+RESHAPING = frozenset({
     "cat", "concat", "concatenate", "stack", "unsqueeze", "squeeze", "pad", "flatten", "unflatten", "repeat", "tile",
     "repeat_interleave", "unfold", "narrow", "expand", "hstack", "vstack", "dstack", "diff", "chunk", "split",
 })  # fmt: skip
@@ -71,7 +71,7 @@ def _keeps_shape(body: list[ast.stmt], variable: str) -> bool:
     values = [s.value for s in body if isinstance(s, ast.Assign) and variable in stored(s.targets)]
     ranks = {tuple(seen(n).get("ndims", ())) for n in (*names, *values) if seen(n) and seen(n).get("ndims")}
     reshaped = any(
-        isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr in _RESHAPING for v in values
+        isinstance(v, ast.Call) and isinstance(v.func, ast.Attribute) and v.func.attr in RESHAPING for v in values
     )
     return len(ranks) <= 1 and not reshaped
 

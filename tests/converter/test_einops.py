@@ -17,7 +17,8 @@ class Net(nn.Module):
     def __init__(self, dim=8, heads=2):
         super().__init__()
         self.heads = heads
-        self.embed = nn.Sequential(Rearrange('b c (h p) (w q) -> b (h w) (p q c)', p=2, q=2), nn.Linear(12, dim), nn.LayerNorm(dim))
+        patches = Rearrange('b c (h p) (w q) -> b (h w) (p q c)', p=2, q=2)
+        self.embed = nn.Sequential(patches, nn.Linear(12, dim), nn.LayerNorm(dim))
         self.cls = nn.Parameter(torch.randn(dim))
         self.qkv = nn.Linear(dim, dim * 3, bias=False)
         self.split = Rearrange('b n (h d) -> b h n d', h=heads)

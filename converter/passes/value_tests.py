@@ -1,0 +1,94 @@
+"""Tests on the values of tensors: which they are, and how they are written as one traced truth."""
+
+import ast
+
+from maxcode.converter.context import Context, Definition
+from maxcode.converter.infer import Kinds
+from maxcode.converter.nodes import call
+
+_NUMBERS = frozenset({"bool", "float"})  # of a tensor, each says what the tensor itself says
+_IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+
+
+class ValueTests:
+    """The tests of one function."""
+
+    def __init__(self, context: Context, definition: Definition, function: ast.FunctionDef) -> None:
+        self.context, self.function = context, function
+        self.types = Kinds(context, definition, function)
+        self.names: set[str] = set()  # local names of numbers and truths that were read from tensors
+        self._name_read_numbers()
+
+    def plain(self) -> bool:
+        """Let the function's tests on values ask arrays instead of numbers read from them; False where it has none."""
+        kinds = ast.If | ast.While | ast.IfExp | ast.Assert
+        tests = [n for n in ast.walk(self.function) if isinstance(n, kinds) and self.is_value(n.test)]
+        for node in tests:
+            node.test = _Numbers(self).visit(node.test)
+        return bool(tests)
+
+    def is_value(self, test: ast.expr) -> bool:
+        """Whether a test asks for the value of a tensor."""
+        if isinstance(test, ast.BoolOp):
+            return any(map(self.is_value, test.values))
+        if isinstance(test, ast.UnaryOp):
+            return self.is_value(test.operand)
+        if isinstance(test, ast.Compare):
+            plain = any(isinstance(o, _IDENTITY) for o in test.ops)
+            return not plain and any(map(self.is_value, (test.left, *test.comparators)))
+        if isinstance(test, ast.BinOp):
+            return self.is_value(test.left) or self.is_value(test.right)
+        if isinstance(test, ast.Name) and test.id in self.names:
+            return True
+        return self._number_of(test) is not None or self.types.is_tensor(test)
+
+    def truth(self, test: ast.expr) -> ast.expr:
+        """The test as an expression of one traced truth."""
+        if isinstance(test, ast.Call) and ast.unparse(test.func) == "truth":
+            return test
+        if isinstance(test, ast.BoolOp):
+            function = "every" if isinstance(test.op, ast.And) else "some"
+            return call(self.context.use("control", function), *map(self._plain, test.values))
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self.context.imports.add("import jax.numpy as jnp")
+            return call("jnp.logical_not", self.truth(test.operand))
+        if isinstance(test, ast.Compare) and len(test.ops) > 1:
+            sides = [test.left, *test.comparators]
+            parts = [ast.Compare(a, [o], [b]) for a, o, b in zip(sides, test.ops, sides[1:])]
+            return call(self.context.use("control", "every"), *map(self._plain, parts))
+        return call(self.context.use("control", "truth"), self._plain(test))
+
+    def _plain(self, test: ast.expr) -> ast.expr:
+        """A part of a test without reading numbers out of tensors."""
+        if isinstance(test, ast.BoolOp) or (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)):
+            return self.truth(test)
+        return _Numbers(self).visit(test)
+
+    def _number_of(self, node: ast.expr) -> ast.expr | None:
+        """The tensor of `x.item()`, `float(x)` or `bool(x)`."""
+        if not isinstance(node, ast.Call) or node.keywords:
+            return None
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and self.types.is_method(node.func):
+            return node.func.value
+        is_number = isinstance(node.func, ast.Name) and node.func.id in _NUMBERS and len(node.args) == 1
+        return node.args[0] if is_number and self.is_value(node.args[0]) else None
+
+    def _name_read_numbers(self) -> None:
+        """`n = x.item()` that a test reads: the name keeps the array."""
+        tests = [n.test for n in ast.walk(self.function) if isinstance(n, ast.If | ast.While | ast.IfExp)]
+        tested = {n.id for test in tests for n in ast.walk(test) if isinstance(n, ast.Name)}
+        for node in ast.walk(self.function):
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(target, ast.Name) and target.id in tested and self._number_of(node.value) is not None:
+                node.value = _Numbers(self).visit(node.value)
+                self.names.add(target.id)
+
+
+class _Numbers(ast.NodeTransformer):
+    def __init__(self, tests: ValueTests) -> None:
+        self.tests = tests
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        found = self.tests._number_of(node)
+        return node if found is None else found
