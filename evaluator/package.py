@@ -99,6 +99,7 @@ class Package:
         for module in self.modules():
             if hasattr(module, "float32"):
                 module.float32 = jnp.float64
+                _lift_defaults(module)
 
     def build(self, **overrides: Any) -> nnx.Module:
         """The model with the source's weights; one instance per set of overrides."""
@@ -318,3 +319,19 @@ def walk(module: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     yield prefix, module
     for name, child in children(module):
         yield from walk(child, f"{prefix}.{name}" if prefix else name)
+
+
+def _lift_defaults(module: ModuleType) -> None:
+    """Defaults that were bound to `float32` when the module was imported (`def table(n, dtype=float32)`)."""
+    owners = [module, *(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)]
+    for owner in owners:
+        for function in vars(owner).values():
+            function = inspect.unwrap(getattr(function, "__func__", function))
+            if inspect.isfunction(function) and function.__module__ == module.__name__:
+                function.__defaults__ = tuple(map(_lifted, function.__defaults__ or ())) or None
+                keywords = function.__kwdefaults__ or {}
+                function.__kwdefaults__ = {k: _lifted(value) for k, value in keywords.items()} or None
+
+
+def _lifted(default: Any) -> Any:
+    return jnp.float64 if default is jnp.float32 else default
