@@ -33,7 +33,7 @@ def host_values(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
                 with jax.ensure_compile_time_eval():
                     args, kwargs = jax.tree.map(_on_device, (args, kwargs), is_leaf=_is_opaque)
                     return function(*args, **kwargs)
-            except _UNREADABLE as error:
+            except (*_UNREADABLE, TracedValueError) as error:  # an outer function knows them by the caller's names
                 given = dict(zip(parameters, args, strict=False)) | kwargs
                 traced = [name for name in names if _is_traced(given.get(name))]
                 if not traced:

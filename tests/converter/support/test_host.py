@@ -56,3 +56,12 @@ def test_errors_of_other_causes_stay_what_they_are():
 
     with pytest.raises(jax.errors.ConcretizationTypeError):
         jax.jit(lambda x: wrong(x, GRIDS[0]))(3)
+
+
+def test_the_outermost_name_is_told():
+    @host_values("image_grid")
+    def outer(x, image_grid):
+        return places(x, image_grid * 1)
+
+    with pytest.raises(TracedValueError, match=r"outer: the values of image_grid decide"):
+        jax.jit(outer)(jnp.ones(8), jnp.asarray(GRIDS[0]))
