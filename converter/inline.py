@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -258,7 +259,8 @@ class _Substitute(ast.NodeTransformer):
             return False
         given, default = self.bound.given.get(value.id), self.bound.defaults.get(value.id, MISSING)
         if isinstance(given, ast.Constant) and given.value is None:
-            return True
+            # None may mean something of its own where the default is another value (batch norm's momentum).
+            return self.bound.signature.parameters[value.id].default in (None, inspect.Parameter.empty)
         return default is not MISSING and (self.drop_defaults or default is None or default is False)
 
 

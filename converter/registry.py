@@ -36,6 +36,7 @@ _PREFIXES = (
     ("torch._C._linalg.linalg_", "torch.linalg."),
     ("torch._C._special.special_", "torch.special."),
     ("torch._C._fft.fft_", "torch.fft."),
+    ("torch.masked._ops.", "torch.masked."),
 )
 
 

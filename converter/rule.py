@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from maxcode.converter import inline, registry
+from maxcode.converter import inline, registry, scalars
 from maxcode.converter.arguments import Bound, Unbindable, bind
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -28,11 +28,15 @@ DEPENDS_ON_DATA = "depends on data"  # how limits say that a result's shape is n
 
 
 class NoRule(Exception):  # noqa: N818 - the name is fixed in docs/interfaces.md
-    """No entry converts this call; `reason` says why, in words for the list of gaps."""
+    """No entry converts this call; `reason` says why, in words for the list of gaps.
 
-    def __init__(self, reason: str) -> None:
+    `limit` is the declared limit that the call falls under, None where no entry takes it at all.
+    """
+
+    def __init__(self, reason: str, limit: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.limit = limit
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,10 @@ class Applied:
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """One entry. `limits` maps a reason to the predicate on the bound arguments that makes a call a gap."""
+    """One entry. `limits` maps a reason to the predicate on the bound arguments that makes a call a gap.
+
+    `vectors` names arguments that a call on a 0-d tensor hands over as vectors of one entry (`scalars.py`).
+    """
 
     names: tuple[str, ...]
     function: Callable[..., Any]
@@ -62,6 +69,7 @@ class Rule:
     atol: float | None = None
     weights: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     drop_defaults: bool = False
+    vectors: tuple[str, ...] = ()
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -86,15 +94,17 @@ def op(
     limits: Mapping[str, Predicate] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    vectors: tuple[str, ...] = (),
 ) -> Callable[[Function], Function]:
     """Register a function as the conversion of the torch functions or Tensor methods `names`.
 
     The first entry whose signature binds and whose `when` holds is used. `rtol` and `atol` widen its tests' tolerance.
+    Where the first of `vectors` is 0-d, those arguments become vectors of one entry and the results 0-d again.
     """
 
     def register(function: Function) -> Function:
         registry.add_helper(function)
-        registry.add(registry.OPS, Rule(names, function, when, limits or {}, rtol, atol))
+        registry.add(registry.OPS, Rule(names, function, when, limits or {}, rtol, atol, vectors=vectors))
         return function
 
     return register
@@ -184,7 +194,8 @@ def _apply(
             misses.append(f"{rule.function.__name__}: its condition does not hold")
             continue
         _check_limits(rule, name, bound, concrete)
-        return _emit(rule, bound)
+        vector_form = scalars.lifted(bound, rule.vectors)
+        return _emit(rule, bound) if vector_form is None else _as_scalars(_emit(rule, vector_form))
     if not rules:
         raise NoRule(f"no rule for {name!r}; add one to converter/rules/")
     raise NoRule(f"no rule for this form of {name!r} ({'; '.join(dict.fromkeys(misses))})")
@@ -193,7 +204,14 @@ def _apply(
 def _check_limits(rule: Rule, name: str, bound: Bound, concrete: bool) -> None:
     for reason, predicate in rule.limits.items():
         if bound.satisfies(predicate) and not (concrete and DEPENDS_ON_DATA in reason):
-            raise NoRule(f"{name}: {reason}")
+            raise NoRule(f"{name}: {reason}", limit=reason)
+
+
+def _as_scalars(applied: Applied) -> Applied:
+    """The results of a call on vectors of one entry, as 0-d arrays."""
+    function = ast.Attribute(ast.Name("ops", ast.Load()), scalars.HELPER, ast.Load())
+    expr = ast.Call(function, [applied.expr], [])
+    return Applied(expr, applied.imports | {OPS_IMPORT}, applied.helpers | {scalars.HELPER})
 
 
 def _emit(rule: Rule, bound: Bound) -> Applied:

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import is_omitted, is_true, literal, ndim
+from maxcode.converter.arguments import is_omitted, is_true, literal
 from maxcode.converter.rule import op
 
-_ZERO_D = {"a 0-d array has no axis to normalise": lambda input: ndim(input) == 0}
+_ZERO_D = ("input",)  # lifted to vectors where they are 0-d
 _NO_DIM = {"dim is not given; torch chooses it from the rank with a warning, so name it": lambda dim: is_omitted(dim)}
 _RANDOM = {"random slopes in training mode are not converted": lambda training: is_true(training)}
 
@@ -133,60 +133,60 @@ def threshold(input, threshold, value, inplace=False):
     return jnp.where(input > threshold, input, value)
 
 
-@op("torch.nn.functional.glu", limits=_ZERO_D)
+@op("torch.nn.functional.glu", vectors=_ZERO_D)
 def glu(input, dim=-1):
     return jax.nn.glu(input, axis=dim)
 
 
 @op(
     "torch.softmax", "torch.Tensor.softmax", "torch.nn.functional.softmax", "torch.special.softmax",
-    limits=_ZERO_D | _NO_DIM, when=lambda dtype: is_omitted(dtype),
+    vectors=_ZERO_D, limits=_NO_DIM, when=lambda dtype: is_omitted(dtype),
 )  # fmt: skip
 def softmax(input, dim=None, dtype=None, *, _stacklevel=3):
     return jax.nn.softmax(input, axis=dim)
 
 
-@op("torch.softmax", "torch.Tensor.softmax", "torch.special.softmax", limits=_ZERO_D)
+@op("torch.softmax", "torch.Tensor.softmax", "torch.special.softmax", vectors=_ZERO_D)
 def softmax_as(input, dim, dtype):
     return jax.nn.softmax(input.astype(dtype), axis=dim)
 
 
-@op("torch.nn.functional.softmax", limits=_ZERO_D | _NO_DIM)
+@op("torch.nn.functional.softmax", vectors=_ZERO_D, limits=_NO_DIM)
 def softmax_with_dtype(input, dim=None, _stacklevel=3, dtype=None):
     return jax.nn.softmax(input if dtype is None else input.astype(dtype), axis=dim)
 
 
-@op("torch._softmax_backward_data")
+@op("torch._softmax_backward_data", vectors=("grad_output", "output"))
 def softmax_gradient(grad_output, output, dim, input_dtype):
     """The gradient of softmax, of its result and the result's gradient."""
     product = grad_output * output
     return (product - output * product.sum(dim, keepdims=True)).astype(input_dtype)
 
 
-@op("torch._log_softmax_backward_data")
+@op("torch._log_softmax_backward_data", vectors=("grad_output", "output"))
 def log_softmax_gradient(grad_output, output, dim, input_dtype):
     """The gradient of log_softmax, of its result and the result's gradient."""
     return (grad_output - jnp.exp(output) * grad_output.sum(dim, keepdims=True)).astype(input_dtype)
 
 
-@op("torch.nn.functional.softmin", limits=_ZERO_D | _NO_DIM)
+@op("torch.nn.functional.softmin", vectors=_ZERO_D, limits=_NO_DIM)
 def softmin(input, dim=None, _stacklevel=3, dtype=None):
     return jax.nn.softmax(-input if dtype is None else -input.astype(dtype), axis=dim)
 
 
 @op(
     "torch.log_softmax", "torch.Tensor.log_softmax", "torch.nn.functional.log_softmax", "torch.special.log_softmax",
-    limits=_ZERO_D | _NO_DIM, when=lambda dtype: is_omitted(dtype),
+    vectors=_ZERO_D, limits=_NO_DIM, when=lambda dtype: is_omitted(dtype),
 )  # fmt: skip
 def log_softmax(input, dim=None, dtype=None, *, _stacklevel=3):
     return jax.nn.log_softmax(input, axis=dim)
 
 
-@op("torch.log_softmax", "torch.Tensor.log_softmax", "torch.special.log_softmax", limits=_ZERO_D)
+@op("torch.log_softmax", "torch.Tensor.log_softmax", "torch.special.log_softmax", vectors=_ZERO_D)
 def log_softmax_as(input, dim, dtype):
     return jax.nn.log_softmax(input.astype(dtype), axis=dim)
 
 
-@op("torch.nn.functional.log_softmax", limits=_ZERO_D | _NO_DIM)
+@op("torch.nn.functional.log_softmax", vectors=_ZERO_D, limits=_NO_DIM)
 def log_softmax_with_dtype(input, dim=None, _stacklevel=3, dtype=None):
     return jax.nn.log_softmax(input if dtype is None else input.astype(dtype), axis=dim)

@@ -92,3 +92,14 @@ def pad(input, pad, mode="constant", value=None):
     if mode == "constant":
         return jnp.pad(input[crop], grow, constant_values=0 if value is None else value)
     return jnp.pad(input[crop], grow, mode={"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode])
+
+
+@helper
+def padded_with(input, amounts, value):
+    """`pad` with a value."""
+    return pad(input, amounts, "constant", value)
+
+
+@op("torch.constant_pad_nd")
+def constant_pad_nd(input, pad, value=0):
+    return padded_with(input, pad, value)

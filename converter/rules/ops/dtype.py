@@ -136,6 +136,11 @@ def to_cfloat(input, memory_format=None):
     return input.astype(jnp.complex64)
 
 
+@op("torch.Tensor.cdouble")
+def to_cdouble(input, memory_format=None):
+    return input.astype(complex)
+
+
 @op("torch.clone", "torch.Tensor.clone", "torch.Tensor.contiguous")
 def same(input, memory_format=None, *, _memory_format=None):
     return input

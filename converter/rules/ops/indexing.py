@@ -8,12 +8,17 @@ from maxcode.converter.arguments import fact, is_omitted, literal, ndim
 from maxcode.converter.rule import helper, op
 from maxcode.converter.support import bags
 
-_ZERO_D = {"a 0-d array has no axes": lambda input: ndim(input) == 0}
+_ZERO_D = ("input", "index", "src", "source")  # lifted to vectors where they are 0-d
 _OTHER_RANK = {
     "an empty index of another rank is not converted": lambda input, index: (
         None not in (ndim(input), ndim(index)) and ndim(input) != ndim(index)
     )
 }
+
+
+def _is_nothing_of_another_rank(input, index):
+    """Whether every run saw an empty index of another rank than the input's, which torch takes."""
+    return bool(fact(index).shapes) and ndim(input) != ndim(index) and all(0 in shape for shape in fact(index).shapes)
 
 
 def _covers_other_axes(input, dim, index):
@@ -33,7 +38,17 @@ def gather_aligned(input, dim, index, *, sparse_grad=False):
     return jnp.take_along_axis(input, index, axis=dim)
 
 
-@op("torch.gather", "torch.Tensor.gather", limits=_ZERO_D | _OTHER_RANK)
+@op("torch.gather", "torch.Tensor.gather", when=lambda input: ndim(input) == 0)
+def gather_scalar(input, dim, index, *, sparse_grad=False):
+    return jnp.broadcast_to(input, index.shape)
+
+
+@op("torch.gather", "torch.Tensor.gather", when=_is_nothing_of_another_rank)
+def gather_nothing(input, dim, index, *, sparse_grad=False):
+    return jnp.zeros(index.shape, input.dtype)
+
+
+@op("torch.gather", "torch.Tensor.gather", vectors=_ZERO_D, limits=_OTHER_RANK)
 def gather(input, dim, index, *, sparse_grad=False):
     """Entries at `index` along an axis; the index may cover less than the input on the other axes."""
     axis = dim % input.ndim
@@ -51,7 +66,7 @@ def take_along_dim(input, indices, dim=None):
     return jnp.take_along_axis(input, indices, axis=dim)
 
 
-@op("torch.index_select", "torch.Tensor.index_select", limits=_ZERO_D)
+@op("torch.index_select", "torch.Tensor.index_select", vectors=_ZERO_D)
 def index_select(input, dim, index):
     return jnp.take(input, index, axis=dim)
 
@@ -87,34 +102,59 @@ def covered_by(index, src):
     return src[tuple(slice(size) for size in index.shape)] if jnp.ndim(src) else src
 
 
-@op("torch.scatter", "torch.Tensor.scatter", limits=_ZERO_D)
+@op("torch.scatter", "torch.Tensor.scatter", vectors=_ZERO_D)
 def scatter(input, dim, index, src):
     """`input` with the entries of `src` (an array or a number) at `index` along an axis."""
     return input.at[positions_along(index, dim)].set(covered_by(index, src))
 
 
-@op("torch.scatter", "torch.Tensor.scatter", limits=_ZERO_D)
+@op("torch.scatter", "torch.Tensor.scatter", vectors=_ZERO_D)
 def scatter_value(input, dim, index, value):
     return scatter(input, dim, index, value)
 
 
-@op("torch.scatter", "torch.Tensor.scatter", limits=_ZERO_D, when=lambda reduce: literal(reduce) == "add")
+@op("torch.scatter", "torch.Tensor.scatter", vectors=_ZERO_D, when=lambda reduce: literal(reduce) == "add")
 def scatter_with_add(input, dim, index, src, *, reduce):
     return scatter_add(input, dim, index, src)
 
 
-@op("torch.scatter", "torch.Tensor.scatter", limits=_ZERO_D, when=lambda reduce: literal(reduce) == "multiply")
+@op("torch.scatter", "torch.Tensor.scatter", vectors=_ZERO_D, when=lambda reduce: literal(reduce) == "multiply")
 def scatter_with_multiply(input, dim, index, src, *, reduce):
     return scatter_reduce(input, dim, index, src, "prod")
 
 
-@op("torch.scatter_add", "torch.Tensor.scatter_add", limits=_ZERO_D)
+@op("torch.scatter_add", "torch.Tensor.scatter_add", vectors=_ZERO_D)
 def scatter_add(input, dim, index, src):
     """`input` plus the entries of `src` at `index` along an axis."""
     return input.at[positions_along(index, dim)].add(covered_by(index, src))
 
 
-@op("torch.scatter_reduce", "torch.Tensor.scatter_reduce", limits=_ZERO_D)
+@helper
+def multiplied_at(input, where, src):
+    """`input` times all entries of `src` that are sent to each place; JAX has no gradient where places repeat.
+
+    A factor's derivative is the product of the others: of all over itself, or, where it is the only 0, of the rest.
+    """
+    product = jax.custom_jvp(lambda start, factors: start.at[where].multiply(factors))
+
+    def differentiate(primals, tangents):
+        start, factors = primals
+        rest = jnp.where(start == 0, 1, start).at[where].multiply(jnp.where(factors == 0, 1, factors))
+        zeros = (start == 0).astype(int).at[where].add((factors == 0).astype(int))
+
+        def others(value, rest, zeros):
+            alone = jnp.where(value == 0, zeros == 1, zeros == 0)
+            return jnp.where(alone, jnp.where(value == 0, rest, rest / jnp.where(value == 0, 1, value)), 0)
+
+        slope = others(start, rest, zeros) * tangents[0]
+        slope = slope.at[where].add(others(factors, rest[where], zeros[where]) * tangents[1])
+        return product(start, factors), slope
+
+    product.defjvp(differentiate)
+    return product(input, src)
+
+
+@op("torch.scatter_reduce", "torch.Tensor.scatter_reduce", vectors=_ZERO_D)
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """`input` with entries of `src` reduced into it at `index` by sum, prod, mean, amax or amin."""
     where = positions_along(index, dim)
@@ -129,11 +169,13 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
         total = input.at[where].add(src)
         counts = jnp.maximum(counts, 1)
         return total // counts if jnp.issubdtype(input.dtype, jnp.integer) else total / counts
-    method = {"sum": "add", "prod": "multiply", "amax": "max", "amin": "min"}[reduce]
+    if reduce == "prod":
+        return multiplied_at(input, where, jnp.broadcast_to(src, where[0].shape))
+    method = {"sum": "add", "amax": "max", "amin": "min"}[reduce]
     return getattr(input.at[where], method)(src)
 
 
-@op("torch.index_add", "torch.Tensor.index_add", limits=_ZERO_D)
+@op("torch.index_add", "torch.Tensor.index_add", vectors=_ZERO_D)
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` plus `alpha` times the slices of `source` at the positions `index` of an axis."""
     where = (slice(None),) * (dim % input.ndim)
@@ -166,14 +208,14 @@ def nonzero_static(input, *, size, fill_value=-1):
     return jnp.stack(jnp.nonzero(input, size=size, fill_value=fill_value), -1)
 
 
-@op("torch.index_copy", "torch.Tensor.index_copy", limits=_ZERO_D)
+@op("torch.index_copy", "torch.Tensor.index_copy", vectors=_ZERO_D)
 def index_copy(input, dim, index, source):
     """`input` with the slices of `source` at the positions `index` of an axis."""
     where = (slice(None),) * (dim % input.ndim)
     return input.at[(*where, index)].set(source)
 
 
-@op("torch.index_fill", "torch.Tensor.index_fill", limits=_ZERO_D)
+@op("torch.index_fill", "torch.Tensor.index_fill", vectors=_ZERO_D)
 def index_fill(input, dim, index, value):
     """`input` with `value` at the positions `index` of an axis."""
     where = (slice(None),) * (dim % input.ndim)

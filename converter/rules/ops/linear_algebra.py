@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_true, literal
+from maxcode.converter.arguments import literal
 from maxcode.converter.rule import helper, op
 
 _TOLERANCE = {"rtol": 1e-6, "atol": 1e-7}
@@ -39,11 +39,19 @@ def smallest_counted(A, largest, atol, rtol):
     return jnp.maximum(low, (usual if rtol is None else jnp.asarray(rtol)) * largest)
 
 
+@helper
+def one_triangle(A, upper):
+    """The Hermitian matrix whose upper (or lower) triangle A holds; where it differentiates, JAX would read both."""
+    half = jnp.triu(A, 1) if upper else jnp.tril(A, -1)
+    diagonal = jnp.real(jnp.diagonal(A, axis1=-2, axis2=-1)).astype(A.dtype)
+    return half + half.mT.conj() + diagonal[..., None] * jnp.eye(A.shape[-1], dtype=A.dtype)
+
+
 @op("torch.linalg.pinv", **_TOLERANCE)
 def pinv(A, rcond=None, hermitian=False, *, atol=None, rtol=None):
     """The pseudo-inverse; `hermitian` reads the lower triangle only."""
     if hermitian:
-        A = jnp.tril(A) + jnp.tril(A, -1).mT.conj()
+        A = one_triangle(A, False)
     if A.size == 0:
         return A.mT
     largest = jnp.linalg.svdvals(lax.stop_gradient(A)).max(-1)
@@ -58,7 +66,8 @@ def pinverse(input, rcond=1e-15):
 
 @op("torch.linalg.det", "torch.det", "torch.Tensor.det", **_TOLERANCE)
 def det(A):
-    return jnp.linalg.det(A)
+    """Determinants of square matrices, 1 of those without entries."""
+    return jnp.linalg.det(A) if A.size else jnp.ones(A.shape[:-2], A.dtype)
 
 
 @op("torch.linalg.slogdet", "torch.slogdet", "torch.Tensor.slogdet", **_TOLERANCE)
@@ -73,25 +82,26 @@ def logdet(A):
     return jnp.where(sign < 0, jnp.nan, logarithm)
 
 
-@op(
-    "torch.linalg.solve",
-    limits={"left=False is not converted": lambda left: left is not None and not is_true(left)},
-    **_TOLERANCE,
-)
+@op("torch.linalg.solve", **_TOLERANCE)
 def solve(A, B, *, left=True):
-    """X with A X = B; B holds vectors when its shape is A's without the last axis."""
+    """X with A X = B (X A = B unless `left`); B holds vectors when its shape is A's without the last axis."""
+    if not left:
+        return jnp.linalg.solve(A.mT, B.mT).mT
     is_vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
     return jnp.linalg.solve(A, B[..., None])[..., 0] if is_vector else jnp.linalg.solve(A, B)
 
 
 @op("torch.linalg.cholesky", "torch.cholesky", "torch.Tensor.cholesky", **_TOLERANCE)
 def cholesky(A, upper=False):
-    return jnp.linalg.cholesky(A, upper=upper)
+    """The Cholesky factor, lower or upper, of the Hermitian matrix whose triangle of that name is read."""
+    if A.size == 0:
+        return A
+    return jnp.linalg.cholesky(one_triangle(A, upper), upper=upper, symmetrize_input=False)
 
 
 @op("torch.linalg.eigvalsh", **_TOLERANCE)
 def eigvalsh(A, UPLO="L"):
-    return jnp.linalg.eigvalsh(A, UPLO, symmetrize_input=False)
+    return jnp.linalg.eigvalsh(one_triangle(A, UPLO in ("U", "u")))
 
 
 @op("torch.linalg.svdvals", **_TOLERANCE)
@@ -116,7 +126,7 @@ def cholesky_inverse(L, upper=False):
 
 @op("torch.linalg.eigh", **_TOLERANCE)
 def eigh(A, UPLO="L"):
-    return jnp.linalg.eigh(A, UPLO, symmetrize_input=False)
+    return jnp.linalg.eigh(one_triangle(A, UPLO in ("U", "u")))
 
 
 @op(
@@ -134,9 +144,31 @@ def qr(input, some=True):
     return jnp.linalg.qr(input, "reduced" if some else "complete")
 
 
-@op("torch.linalg.svd", **_TOLERANCE)
-def linalg_svd(A, full_matrices=True, *, driver=None):
+@op("torch.linalg.svd", **_TOLERANCE, when=lambda full_matrices: literal(full_matrices) is False)
+def linalg_svd(A, full_matrices, *, driver=None):
     return jnp.linalg.svd(A, full_matrices)
+
+
+@op("torch.linalg.svd", **_TOLERANCE)
+def full_svd(A, full_matrices=True, *, driver=None):
+    """U, S and V^H. Gradients reach the vectors that belong to singular values; others span a null space in any way."""
+    if not full_matrices or A.shape[-1] == A.shape[-2]:
+        return jnp.linalg.svd(A, False)
+    decompose = jax.custom_jvp(lambda matrix: jnp.linalg.svd(matrix, True))
+
+    def differentiate(primals, tangents):
+        full = jnp.linalg.svd(primals[0], True)
+        slopes = jax.jvp(lambda matrix: jnp.linalg.svd(matrix, False), primals, tangents)[1]
+        ends = [[(0, 0)] * (a.ndim - 1) for a in full]
+        wider = [
+            jnp.pad(slopes[0], [*ends[0], (0, full[0].shape[-1] - slopes[0].shape[-1])]),
+            slopes[1],
+            jnp.pad(slopes[2], [*ends[2][:-1], (0, full[2].shape[-2] - slopes[2].shape[-2]), (0, 0)]),
+        ]
+        return full, type(full)(*wider)
+
+    decompose.defjvp(differentiate)
+    return decompose(A)
 
 
 @helper
@@ -153,7 +185,7 @@ class SVD(NamedTuple):
 })  # fmt: skip
 def svd(input, some=True, compute_uv=True):
     """Singular value decomposition U diag(S) V^H."""
-    left, values, right = jnp.linalg.svd(input, not some)
+    left, values, right = full_svd(input, not some)
     return SVD(left, values, right.mT.conj())
 
 
@@ -224,11 +256,6 @@ def lu_solve(LU, pivots, B, *, left=True, adjoint=False):
 @op("torch.lu_solve", "torch.Tensor.lu_solve", **_TOLERANCE)
 def lu_solve_of(b, LU_data, LU_pivots):
     return lu_solve(LU_data, LU_pivots, b)
-
-
-@op("torch.linalg.householder_product", "torch.orgqr", "torch.Tensor.orgqr", **_TOLERANCE)
-def householder_product(input, tau):
-    return lax.linalg.householder_product(input, tau)
 
 
 @op("torch.linalg.tensorinv", **_TOLERANCE)

@@ -1,5 +1,7 @@
 """Losses, on the support library's."""
 
+import jax.numpy as jnp
+
 from maxcode.converter.arguments import is_omitted
 from maxcode.converter.rule import op
 from maxcode.converter.support import ctc, losses, margin_losses
@@ -17,6 +19,26 @@ def cross_entropy(
 ):
     return losses.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
+
+
+@op(
+    "torch.nn.functional.linear_cross_entropy",
+    limits={"options of chunking are not converted; leave them out": lambda options: not is_omitted(options)},
+)
+def linear_cross_entropy(
+    input, linear_weight, target, *, linear_bias=None, weight=None, reduction="mean", ignore_index=None,
+    label_smoothing=0.0, options=None,
+):  # fmt: skip
+    """Cross entropy of a linear layer's scores; weights [classes, ..., features] give scores of more positions."""
+    scores = jnp.tensordot(input, linear_weight, (-1, -1))
+    return losses.cross_entropy(
+        scores if linear_bias is None else scores + linear_bias,
+        target,
+        weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
     )
 
 

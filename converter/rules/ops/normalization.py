@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_true, ndim
+from maxcode.converter.arguments import is_true
 from maxcode.converter.rule import helper, op
 
 _RUNNING = {
@@ -14,8 +14,7 @@ _RUNNING = {
     )
 }
 
-_ZERO_D = {"a 0-d array has no axis": lambda input: ndim(input) == 0}
-_ZERO_D_PAIR = {"0-d arrays have no axis": lambda x1, x2: ndim(x1) == 0 and ndim(x2) == 0}
+_ZERO_D = ("input",)  # lifted to vectors where they are 0-d
 
 
 @helper
@@ -128,7 +127,7 @@ def p_norm(x, p, axis, keepdims):
     return jnp.where(positive, root, 0 if p > 0 else jnp.inf).astype(size.dtype)
 
 
-@op("torch.nn.functional.normalize", limits=_ZERO_D)
+@op("torch.nn.functional.normalize", vectors=_ZERO_D)
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """x / max(||x||_p, eps) along an axis."""
     return input / jnp.maximum(p_norm(input, p, dim, True), eps)
@@ -153,10 +152,11 @@ def norm(input, p="fro", dim=None, keepdim=False, out=None, dtype=None):
 
 @op("torch.linalg.norm")
 def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
-    """Vector or matrix norm, as numpy's."""
+    """The norm of vectors along one axis, or of matrices along two, as numpy's; all entries without either."""
     A = A if dtype is None else A.astype(dtype)
-    if ord is None:
-        return p_norm(A, 2, dim, keepdim)
+    axes = (dim,) if isinstance(dim, int) else dim
+    if ord is None or (A.ndim == 1 if axes is None else len(axes) == 1):
+        return p_norm(A, 2 if ord is None else ord, axes, keepdim)
     return jnp.linalg.norm(A, ord, dim, keepdim)
 
 
@@ -165,7 +165,7 @@ def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     return jnp.linalg.norm(A if dtype is None else A.astype(dtype), ord, dim, keepdims=keepdim)
 
 
-@op("torch.cosine_similarity", "torch.nn.functional.cosine_similarity", limits=_ZERO_D_PAIR)
+@op("torch.cosine_similarity", "torch.nn.functional.cosine_similarity", vectors=("x1", "x2"))
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """The cosine of the angle between vectors along an axis; each norm is at least eps."""
     x1, x2 = jnp.broadcast_arrays(x1, x2)

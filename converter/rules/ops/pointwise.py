@@ -180,16 +180,6 @@ def lgamma(input):
     return jax.scipy.special.gammaln(input)
 
 
-@op("torch.digamma", "torch.Tensor.digamma", "torch.special.digamma", "torch.special.psi")
-def digamma(input):
-    return jax.scipy.special.digamma(input)
-
-
-@op("torch.i0", "torch.Tensor.i0", "torch.special.i0", "torch.special.modified_bessel_i0")
-def i0(input):
-    return jax.scipy.special.i0(input)
-
-
 @op("torch.sinc", "torch.Tensor.sinc", "torch.special.sinc")
 def sinc(input):
     return jnp.sinc(input)

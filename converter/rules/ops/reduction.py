@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_omitted, is_tensor, literal, ndim
+from maxcode.converter.arguments import is_omitted, is_tensor, literal
 from maxcode.converter.rule import helper, op
 
-_ZERO_D = {"a 0-d array has no axis to reduce": lambda input, dim: ndim(input) == 0 and not is_omitted(dim)}
+_ZERO_D = ("input",)  # lifted to vectors where they are 0-d
 
 
 def _is_everything(dim):
@@ -30,12 +30,12 @@ def sum_everything(input, dim=None, keepdim=None, *, dtype=None):
     return input.sum(dtype=dtype)
 
 
-@op("torch.sum", "torch.Tensor.sum", limits=_ZERO_D)
+@op("torch.sum", "torch.Tensor.sum", vectors=_ZERO_D)
 def sum_along(input, dim, keepdim=False, *, dtype=None):
     return input.sum(None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
 
-@op("torch.nansum", "torch.Tensor.nansum", limits=_ZERO_D)
+@op("torch.nansum", "torch.Tensor.nansum", vectors=_ZERO_D)
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     return jnp.nansum(input, axis=None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
@@ -45,22 +45,22 @@ def mean_everything(input, dim=None, keepdim=None, *, dtype=None):
     return input.mean(dtype=dtype)
 
 
-@op("torch.mean", "torch.Tensor.mean", limits=_ZERO_D)
+@op("torch.mean", "torch.Tensor.mean", vectors=_ZERO_D)
 def mean_along(input, dim, keepdim=False, *, dtype=None):
     return input.mean(None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
 
-@op("torch.nanmean", "torch.Tensor.nanmean", limits=_ZERO_D)
+@op("torch.nanmean", "torch.Tensor.nanmean", vectors=_ZERO_D)
 def nanmean(input, dim=None, keepdim=False, *, dtype=None):
     return jnp.nanmean(input, axis=None if dim == () else dim, keepdims=keepdim, dtype=dtype)
 
 
-@op("torch.prod", "torch.Tensor.prod", limits=_ZERO_D)
+@op("torch.prod", "torch.Tensor.prod", vectors=_ZERO_D)
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     return jnp.prod(input, axis=dim, keepdims=keepdim, dtype=dtype)
 
 
-@op("torch.amax", "torch.Tensor.amax", limits=_ZERO_D, when=lambda dim: not _is_everything(dim))
+@op("torch.amax", "torch.Tensor.amax", vectors=_ZERO_D, when=lambda dim: not _is_everything(dim))
 def amax(input, dim, keepdim=False):
     return input.max(dim, keepdims=keepdim)
 
@@ -70,7 +70,7 @@ def amax_everything(input, dim=None, keepdim=False):
     return input.max(keepdims=keepdim)
 
 
-@op("torch.amin", "torch.Tensor.amin", limits=_ZERO_D, when=lambda dim: not _is_everything(dim))
+@op("torch.amin", "torch.Tensor.amin", vectors=_ZERO_D, when=lambda dim: not _is_everything(dim))
 def amin(input, dim, keepdim=False):
     return input.min(dim, keepdims=keepdim)
 
@@ -80,7 +80,7 @@ def amin_everything(input, dim=None, keepdim=False):
     return input.min(keepdims=keepdim)
 
 
-@op("torch.aminmax", "torch.Tensor.aminmax", limits=_ZERO_D)
+@op("torch.aminmax", "torch.Tensor.aminmax", vectors=_ZERO_D)
 def aminmax(input, *, dim=None, keepdim=False):
     return input.min(dim, keepdims=keepdim), input.max(dim, keepdims=keepdim)
 
@@ -95,7 +95,7 @@ def max_of_two(input, other):
     return jnp.maximum(input, other)
 
 
-@op("torch.max", "torch.Tensor.max", limits=_ZERO_D)
+@op("torch.max", "torch.Tensor.max", vectors=_ZERO_D)
 def max_along(input, dim, keepdim=False):
     """Maxima along an axis and where they are first found."""
     return ValuesAndIndices(input.max(dim, keepdims=keepdim), jnp.argmax(input, dim, keepdims=keepdim))
@@ -111,33 +111,33 @@ def min_of_two(input, other):
     return jnp.minimum(input, other)
 
 
-@op("torch.min", "torch.Tensor.min", limits=_ZERO_D)
+@op("torch.min", "torch.Tensor.min", vectors=_ZERO_D)
 def min_along(input, dim, keepdim=False):
     """Minima along an axis and where they are first found."""
     return ValuesAndIndices(input.min(dim, keepdims=keepdim), jnp.argmin(input, dim, keepdims=keepdim))
 
 
-@op("torch.argmax", "torch.Tensor.argmax", limits=_ZERO_D)
+@op("torch.argmax", "torch.Tensor.argmax", vectors=_ZERO_D)
 def argmax(input, dim=None, keepdim=False):
     return jnp.argmax(input, axis=dim, keepdims=keepdim)
 
 
-@op("torch.argmin", "torch.Tensor.argmin", limits=_ZERO_D)
+@op("torch.argmin", "torch.Tensor.argmin", vectors=_ZERO_D)
 def argmin(input, dim=None, keepdim=False):
     return jnp.argmin(input, axis=dim, keepdims=keepdim)
 
 
-@op("torch.any", "torch.Tensor.any", limits=_ZERO_D)
+@op("torch.any", "torch.Tensor.any", vectors=_ZERO_D)
 def any_of(input, dim=None, keepdim=False):
     return jnp.any(input, axis=dim, keepdims=keepdim)
 
 
-@op("torch.all", "torch.Tensor.all", limits=_ZERO_D)
+@op("torch.all", "torch.Tensor.all", vectors=_ZERO_D)
 def all_of(input, dim=None, keepdim=False):
     return jnp.all(input, axis=dim, keepdims=keepdim)
 
 
-@op("torch.count_nonzero", "torch.Tensor.count_nonzero", limits=_ZERO_D)
+@op("torch.count_nonzero", "torch.Tensor.count_nonzero", vectors=_ZERO_D)
 def count_nonzero(input, dim=None):
     return jnp.count_nonzero(input, axis=None if dim == () else dim)
 
@@ -152,12 +152,12 @@ def var_of_all(input, unbiased):
     return input.var(ddof=int(unbiased))
 
 
-@op("torch.var", "torch.Tensor.var", when=lambda unbiased: unbiased is not None, limits=_ZERO_D)
+@op("torch.var", "torch.Tensor.var", when=lambda unbiased: unbiased is not None, vectors=_ZERO_D)
 def var_unbiased(input, dim=None, unbiased=True, keepdim=False):
     return jnp.var(input, axis=None if dim == () else dim, ddof=int(unbiased), keepdims=keepdim)
 
 
-@op("torch.var", "torch.Tensor.var", limits=_ZERO_D)
+@op("torch.var", "torch.Tensor.var", vectors=_ZERO_D)
 def var(input, dim=None, *, correction=1, keepdim=False):
     return jnp.var(
         input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim
@@ -169,12 +169,12 @@ def std_of_all(input, unbiased):
     return input.std(ddof=int(unbiased))
 
 
-@op("torch.std", "torch.Tensor.std", when=lambda unbiased: unbiased is not None, limits=_ZERO_D)
+@op("torch.std", "torch.Tensor.std", when=lambda unbiased: unbiased is not None, vectors=_ZERO_D)
 def std_unbiased(input, dim=None, unbiased=True, keepdim=False):
     return jnp.std(input, axis=None if dim == () else dim, ddof=int(unbiased), keepdims=keepdim)
 
 
-@op("torch.std", "torch.Tensor.std", limits=_ZERO_D)
+@op("torch.std", "torch.Tensor.std", vectors=_ZERO_D)
 def std(input, dim=None, *, correction=1, keepdim=False):
     return jnp.std(
         input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim
@@ -186,7 +186,7 @@ def var_mean_of_all(input, unbiased):
     return input.var(ddof=int(unbiased)), input.mean()
 
 
-@op("torch.var_mean", limits=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
+@op("torch.var_mean", vectors=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
 def var_mean(input, dim=None, *, correction=1, keepdim=False):
     return (
         jnp.var(input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim),
@@ -199,7 +199,7 @@ def std_mean_of_all(input, unbiased):
     return input.std(ddof=int(unbiased)), input.mean()
 
 
-@op("torch.std_mean", limits=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
+@op("torch.std_mean", vectors=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
 def std_mean(input, dim=None, *, correction=1, keepdim=False):
     return (
         jnp.std(input, axis=None if dim == () else dim, ddof=1 if correction is None else correction, keepdims=keepdim),
@@ -207,28 +207,28 @@ def std_mean(input, dim=None, *, correction=1, keepdim=False):
     )
 
 
-@op("torch.logsumexp", "torch.Tensor.logsumexp", "torch.special.logsumexp", limits=_ZERO_D)
+@op("torch.logsumexp", "torch.Tensor.logsumexp", "torch.special.logsumexp", vectors=_ZERO_D)
 def logsumexp(input, dim, keepdim=False):
     return jax.nn.logsumexp(input, axis=dim, keepdims=keepdim)
 
 
-@op("torch.cumsum", "torch.Tensor.cumsum", limits=_ZERO_D)
+@op("torch.cumsum", "torch.Tensor.cumsum", vectors=_ZERO_D)
 def cumsum(input, dim, *, dtype=None):
     return jnp.cumsum(input, axis=dim, dtype=dtype)
 
 
-@op("torch.cumprod", "torch.Tensor.cumprod", limits=_ZERO_D)
+@op("torch.cumprod", "torch.Tensor.cumprod", vectors=_ZERO_D)
 def cumprod(input, dim, *, dtype=None):
     return jnp.cumprod(input, axis=dim, dtype=dtype)
 
 
-@op("torch.logcumsumexp", "torch.Tensor.logcumsumexp", limits=_ZERO_D)
+@op("torch.logcumsumexp", "torch.Tensor.logcumsumexp", vectors=_ZERO_D)
 def logcumsumexp(input, dim):
     """Running log-sum-exp along an axis."""
     return lax.cumlogsumexp(input, axis=dim % input.ndim)
 
 
-@op("torch.cummax", "torch.Tensor.cummax", limits=_ZERO_D)
+@op("torch.cummax", "torch.Tensor.cummax", vectors=_ZERO_D)
 def cummax(input, dim):
     """Running maxima along an axis and the last position at which each was reached."""
     axis = dim % input.ndim
@@ -237,7 +237,7 @@ def cummax(input, dim):
     return ValuesAndIndices(values, lax.cummax(jnp.where(input == values, positions, 0), axis=axis))
 
 
-@op("torch.cummin", "torch.Tensor.cummin", limits=_ZERO_D)
+@op("torch.cummin", "torch.Tensor.cummin", vectors=_ZERO_D)
 def cummin(input, dim):
     """Running minima along an axis and the last position at which each was reached."""
     axis = dim % input.ndim
@@ -246,7 +246,7 @@ def cummin(input, dim):
     return ValuesAndIndices(values, lax.cummax(jnp.where(input == values, positions, 0), axis=axis))
 
 
-@op("torch.diff", "torch.Tensor.diff", limits=_ZERO_D)
+@op("torch.diff", "torch.Tensor.diff", vectors=_ZERO_D)
 def diff(input, n=1, dim=-1, prepend=None, append=None):
     return jnp.diff(input, n, axis=dim, prepend=prepend, append=append)
 
@@ -258,7 +258,7 @@ def median_everything(input):
     return jnp.sort(flat)[(flat.size - 1) // 2]
 
 
-@op("torch.median", "torch.Tensor.median", limits=_ZERO_D)
+@op("torch.median", "torch.Tensor.median", vectors=_ZERO_D)
 def median_along(input, dim=-1, keepdim=False):
     """Lower medians along an axis and a position of each."""
     middle = (input.shape[dim] - 1) // 2
@@ -268,6 +268,6 @@ def median_along(input, dim=-1, keepdim=False):
     return ValuesAndIndices(*((values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))))
 
 
-@op("torch.quantile", "torch.Tensor.quantile", limits=_ZERO_D)
+@op("torch.quantile", "torch.Tensor.quantile", vectors=_ZERO_D)
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return jnp.quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)

@@ -2,16 +2,19 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import fact, is_dtype, is_int, is_sequence, is_tensor, literal, ndim
+from maxcode.converter.arguments import fact, is_dtype, is_int, is_sequence, is_tensor, literal
 from maxcode.converter.facts import MISSING
 from maxcode.converter.rule import helper, op
 
 
-def _is_zero_d(input):
-    return ndim(input) == 0
+@helper
+def as_scalars(results):
+    """Results of a call on vectors of one entry, as 0-d arrays."""
+    return jax.tree.map(lambda x: x.reshape(()), results)
 
 
 def _has_unit_axis(input, dim):
@@ -49,7 +52,7 @@ def view_as(input, other):
 
 @op(
     "torch.transpose", "torch.Tensor.transpose", "torch.transpose_copy", "torch.swapaxes", "torch.Tensor.swapaxes",
-    "torch.swapdims", "torch.Tensor.swapdims", limits={"a 0-d array has no axes": _is_zero_d},
+    "torch.swapdims", "torch.Tensor.swapdims", vectors=("input",),
 )  # fmt: skip
 def transpose(input, dim0, dim1):
     return input.swapaxes(dim0, dim1)
@@ -213,9 +216,11 @@ def rot90(input, k=1, dims=(0, 1)):
     return jnp.rot90(input, k, dims)
 
 
-@op("torch.Tensor.unfold", "torch.unfold_copy", limits={"a 0-d array has no axes": lambda input: _is_zero_d(input)})
+@op("torch.Tensor.unfold", "torch.unfold_copy")
 def unfold_axis(input, dimension, size, step):
     """Windows of `size` every `step` along an axis, as a new last axis."""
+    if input.ndim == 0:
+        return input.reshape(1)[:size]
     starts = jnp.arange(0, input.shape[dimension] - size + 1, step)
     windows = jnp.take(input, starts[:, None] + jnp.arange(size), axis=dimension)
     return jnp.moveaxis(windows, dimension % input.ndim + 1, -1)

@@ -15,19 +15,49 @@ def entr(input):
     return jax.scipy.special.entr(input)
 
 
+@helper
+def with_slope(function, slope, x):
+    """function(x) whose derivative is slope(x): where JAX's own is imprecise, or wrong at 0."""
+    sloped = jax.custom_jvp(function)
+    sloped.defjvp(lambda primals, tangents: (sloped(*primals), slope(*primals) * tangents[0]))
+    return sloped(x)
+
+
+@op("torch.digamma", "torch.Tensor.digamma", "torch.special.digamma", "torch.special.psi")
+def digamma(input):
+    """The logarithmic derivative of the gamma function."""
+    return with_slope(jax.scipy.special.digamma, lambda x: polygamma(1, x), input)
+
+
+@op("torch.i0", "torch.Tensor.i0", "torch.special.i0", "torch.special.modified_bessel_i0")
+def i0(input):
+    """The modified Bessel function of order 0."""
+    return with_slope(jax.scipy.special.i0, i1, input)
+
+
 @op("torch.special.i0e")
 def i0e(input):
-    return jax.scipy.special.i0e(input)
+    """exp(-|x|) i0(x)."""
+    return with_slope(jax.scipy.special.i0e, lambda x: i1e(x) - jnp.sign(x) * i0e(x), input)
+
+
+@helper
+def over_itself(numerator, x):
+    """i1(x) / x or its scaled form, 1/2 at 0."""
+    return jnp.where(x == 0, 0.5, numerator / jnp.where(x == 0, 1, x))
 
 
 @op("torch.special.i1", "torch.special.modified_bessel_i1")
 def i1(input):
-    return jax.scipy.special.i1(input)
+    """The modified Bessel function of order 1; its derivative is i0(x) - i1(x) / x."""
+    return with_slope(jax.scipy.special.i1, lambda x: i0(x) - over_itself(i1(x), x), input)
 
 
 @op("torch.special.i1e")
 def i1e(input):
-    return jax.scipy.special.i1e(input)
+    """exp(-|x|) i1(x)."""
+    slope = lambda x: i0e(x) - jnp.sign(x) * i1e(x) - over_itself(i1e(x), x)  # noqa: E731
+    return with_slope(jax.scipy.special.i1e, slope, input)
 
 
 @op("torch.special.ndtr")
@@ -43,6 +73,20 @@ def ndtri(input):
 @op("torch.special.log_ndtr")
 def log_ndtr(input):
     return jax.scipy.special.log_ndtr(input)
+
+
+@op("torch.special.erfcx")
+def erfcx(input):
+    """exp(x^2) erfc(x); beyond x = 5 by its asymptotic series with terms (2 k - 1)!! / (-2 x^2)^k / (x sqrt pi)."""
+    near = jnp.minimum(input, 5.0)
+    far = jnp.maximum(input, 5.0)
+    ratio = -0.5 / jnp.square(far)
+    term = total = jnp.ones_like(far)
+    for k in range(1, 20):
+        term = term * ratio * (2 * k - 1)
+        total = total + term
+    series = total / (far * math.sqrt(math.pi))
+    return jnp.where(input > 5.0, series, jnp.exp(jnp.square(near)) * jax.scipy.special.erfc(near))
 
 
 @op("torch.special.xlog1py")

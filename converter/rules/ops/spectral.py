@@ -201,11 +201,10 @@ def istft(
     real = jnp.finfo(input.dtype).dtype
     weights = centred_window(window, n_fft if win_length is None else win_length, n_fft, real)
     spectrum = input.swapaxes(-2, -1) * (math.sqrt(n_fft) if normalized else 1)
-    onesided = spectrum.shape[-1] != n_fft if onesided is None else onesided
-    if onesided:
+    if return_complex:
+        frames = jnp.fft.ifft(spectrum)
+    else:  # a real signal: of a whole spectrum torch reads the first half too
         frames = jnp.fft.irfft(spectrum[..., : n_fft // 2 + 1], n_fft)
-    else:
-        frames = jnp.fft.ifft(spectrum) if return_complex else jnp.fft.ifft(spectrum).real
     count = frames.shape[-2]
     total = n_fft + hop * (count - 1)
     places = (hop * jnp.arange(count)[:, None] + jnp.arange(n_fft)).reshape(-1)

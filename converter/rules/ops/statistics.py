@@ -2,12 +2,11 @@
 
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import is_omitted, ndim
 from maxcode.converter.rule import helper, op
 from maxcode.converter.rules.ops.normalization import p_norm
 from maxcode.converter.rules.ops.reduction import ValuesAndIndices
 
-_ZERO_D = {"a 0-d array has no axis to reduce": lambda input, dim: ndim(input) == 0 and not is_omitted(dim)}
+_ZERO_D = ("input",)  # lifted to vectors where they are 0-d
 
 
 @op("torch.cov", "torch.Tensor.cov", rtol=1e-9, atol=1e-9)
@@ -56,7 +55,35 @@ def cumulative_trapezoid(y, x=None, *, dx=1, dim=-1):
     return jnp.moveaxis(jnp.cumsum(trapezoids(y, x, dx, dim), -1), -1, dim % y.ndim)
 
 
-@op("torch.nanquantile", "torch.Tensor.nanquantile", limits=_ZERO_D)
+@helper
+def slopes_along(values, places, edge_order):
+    """Finite differences along the first axis at increasing or decreasing `places`, of second order inside."""
+    step = jnp.diff(places).reshape(-1, *(1,) * (values.ndim - 1))
+    slope = jnp.diff(values, axis=0) / step
+    before, after = step[:-1], step[1:]
+    inner = (slope[:-1] * after + slope[1:] * before) / (before + after)
+    first, last = slope[:1], slope[-1:]
+    if edge_order == 2:
+        first = first + (slope[:1] - slope[1:2]) * step[:1] / (step[:1] + step[1:2])
+        last = last + (slope[-1:] - slope[-2:-1]) * step[-1:] / (step[-1:] + step[-2:-1])
+    return jnp.concatenate([first, inner, last], 0)
+
+
+@op("torch.gradient")
+def gradient(input, *, spacing=1, dim=None, edge_order=1):
+    """Finite differences along each axis; `spacing` is one distance, one for each axis, or coordinates of each."""
+    axes = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    axes = [axis % input.ndim for axis in axes]
+    given = spacing if isinstance(spacing, tuple | list) else [1 if spacing is None else spacing] * len(axes)
+    found = []
+    for axis, space in zip(axes, given, strict=True):
+        places = space if jnp.ndim(space) else jnp.arange(input.shape[axis]) * space
+        moved = slopes_along(jnp.moveaxis(input, axis, 0), places, edge_order)
+        found.append(jnp.moveaxis(moved, 0, axis).astype(input.dtype))
+    return found
+
+
+@op("torch.nanquantile", "torch.Tensor.nanquantile", vectors=_ZERO_D)
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return jnp.nanquantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)
 
@@ -69,7 +96,7 @@ def nanmedian_everything(input):
     return flat[jnp.maximum(count - 1, 0) // 2]
 
 
-@op("torch.nanmedian", "torch.Tensor.nanmedian", limits=_ZERO_D)
+@op("torch.nanmedian", "torch.Tensor.nanmedian", vectors=_ZERO_D)
 def nanmedian_along(input, dim=-1, keepdim=False):
     """Lower medians along an axis of the entries that are numbers, and a position of each."""
     order = jnp.argsort(input, axis=dim)
