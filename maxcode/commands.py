@@ -31,6 +31,7 @@ from maxcode.arguments import (
     TrustRemoteCode,
 )
 from maxcode.atlas.commands import app as atlas_app
+from maxcode.coverage.commands import app as rules_app
 from maxcode.errors import Exit
 from maxcode.options import parse_arguments, parse_overrides
 from maxcode.progress import Progress
@@ -49,6 +50,7 @@ app = typer.Typer(
 checkpoint_app = typer.Typer(help="Weights of a package.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(atlas_app, name="atlas")
+app.add_typer(rules_app, name="rules")
 
 
 def _version(value: bool) -> None:

@@ -8,7 +8,8 @@ Record = dict[str, Any]
 
 # What `--json` prints, a contract. A record may hold more (the weight ledger, evidence): that is for report.json.
 KEYS = ("status", "target", "output", "checks", "gaps", "traced", "assumptions", "timings", "versions")
-ANSWERS = ("plan", "generation", "atlas", "diff")  # what some commands are asked for, beside the contract's keys
+# What some commands are asked for, beside the contract's keys.
+ANSWERS = ("plan", "generation", "atlas", "diff", "ops", "modules", "rows", "stale")
 
 
 def printed(record: Record) -> Record:

@@ -94,7 +94,10 @@ def mse_loss(input, target, *, reduction: str = "mean"):
 
 def l1_loss(input, target, *, reduction: str = "mean"):
     """Absolute difference."""
-    return reduce_loss(jnp.abs(input - target), reduction)
+    distance = input - target
+    return reduce_loss(
+        distance * jnp.sign(distance), reduction
+    )  # at 0 the derivative is 0 as in torch, JAX's |x| has 1
 
 
 def smooth_l1_loss(input, target, *, reduction: str = "mean", beta: float = 1.0):

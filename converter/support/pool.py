@@ -29,7 +29,8 @@ def _pads(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, dilation
 
 
 def _geometry(x: Array, spatial: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
-    kernel, stride = per_axis(kernel_size, spatial), per_axis(kernel_size if stride is None else stride, spatial)
+    stride = kernel_size if stride is None or stride in ((), []) else stride  # an empty one is none, as in torch
+    kernel, stride = per_axis(kernel_size, spatial), per_axis(stride, spatial)
     padding, dilation = per_axis(padding, spatial), per_axis(dilation, spatial)
     outer = (1,) * (x.ndim - spatial)
     pads = [(0, 0)] * (x.ndim - spatial) + _pads(x.shape[-spatial:], kernel, stride, padding, dilation, ceil)

@@ -155,9 +155,8 @@ def as_call(name: str, info: Any, sample: Any) -> Call:
     return plain if seen.arguments is None else Call(name, *seen.arguments)
 
 
-def calls(name: str, dtype: torch.dtype = torch.float64) -> Iterator[Call]:
-    """Yield torch's sample calls of a function, in `dtype` or else the first supported one of `DTYPES`."""
+def calls(name: str, *, requires_grad: bool = False) -> Iterator[Call]:
+    """Yield torch's sample calls of a function, in the first supported one of `DTYPES`."""
     for info in op_infos().get(name, ()):
-        chosen = dtype if dtype in info.dtypes else sample_dtype(info)
-        for sample in samples(info, chosen):
+        for sample in samples(info, requires_grad=requires_grad):
             yield as_call(name, info, sample)

@@ -58,14 +58,15 @@ def measure(name: str, most: int | None = None) -> dict[str, Any]:
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for training in (False, True):
-            found = _samples(info, training)
+            found = samples(info, training)
             step = 1 if most is None else max(1, -(-len(found) // most))
             for sample in found[::step]:
                 _measure_sample(info.module_cls, sample, training, tally)
     return {"left_out": None} | tally.row()
 
 
-def _samples(info: Any, training: bool) -> list[Any]:
+def samples(info: Any, training: bool) -> list[Any]:
+    """torch's samples of a layer, seeded; layers among the arguments remember what they were made with."""
     torch.manual_seed(0)
     with noted_constructors([entry.module_cls for entry in infos().values()]):
         return list(info.module_inputs_func(info, "cpu", torch.float64, requires_grad=True, training=training))

@@ -30,7 +30,7 @@ class RunOptions:
     cache: Path = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "maxcode" / "coverage"
 
 
-def keys() -> dict[str, list[str]]:
+def measurable() -> dict[str, list[str]]:
     """Every key ("op NAME", "module NAME") with the torch names whose entries decide its row."""
     from maxcode.coverage import modules, ops
     from maxcode.coverage.calls import entries, spellings
@@ -44,7 +44,7 @@ def keys() -> dict[str, list[str]]:
 
 def run(chosen: Sequence[str], options: RunOptions, report: Callable[[str, Row, int, int], None]) -> dict[str, Row]:
     """Measure `chosen` keys where their rows no longer hold, write the results after each batch, return all rows."""
-    names, rows = keys(), store.load(options.results)
+    names, rows = measurable(), store.load(options.results)
     rows = {key: row for key, row in rows.items() if key in names}
     todo = [key for key in chosen if options.again or not store.is_fresh(rows.get(key), names[key])]
     overridable, lock, versions = store.overridable(), threading.Lock(), store.library_versions()

@@ -176,7 +176,7 @@ def test_every_rule_body_uses_names_that_emitted_code_has():
 
 
 def test_helpers_bring_what_they_call():
-    assert helpers.closure(["normalize"]) == ["p_norm", "normalize"]
+    assert helpers.closure(["normalize"]) == ["p_norm", "normalize", "absolute"]
     text = helpers.ops_module(["max_along"])
     assert "class ValuesAndIndices(NamedTuple)" in text
     assert "@op" not in text

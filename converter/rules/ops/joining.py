@@ -21,11 +21,8 @@ def _any_zero_d(tensors):
     return any(ndim(tensor) == 0 for tensor in getattr(tensors, "elts", tensors))
 
 
-_ZERO_D_GRID = {
-    "a 0-d array is no axis of a grid": lambda tensors: (
-        isinstance(tensors, list | ast.Tuple | ast.List) and _any_zero_d(tensors)
-    )
-}
+def _has_zero_d(tensors):
+    return isinstance(tensors, list | ast.Tuple | ast.List) and _any_zero_d(tensors)
 
 
 def _has_legacy_empty(tensors):
@@ -142,12 +139,24 @@ def unbind(input, dim=0):
     return jnp.unstack(input, axis=dim)
 
 
-@op("torch.meshgrid", when=lambda tensors: is_sequence(tensors), limits=_ZERO_D_GRID)
+@op("torch.meshgrid", when=lambda tensors: is_sequence(tensors) and _has_zero_d(tensors))
+def meshgrid_of_scalars(tensors, *, indexing="ij"):
+    """Grids of axes, where a number is an axis of one entry."""
+    return jnp.meshgrid(*map(jnp.atleast_1d, tensors), indexing=indexing)
+
+
+@op("torch.meshgrid", when=_has_zero_d)
+def meshgrid_with_scalars(*tensors, indexing="ij"):
+    """Grids of axes, where a number is an axis of one entry."""
+    return meshgrid_of_scalars(tensors, indexing=indexing)
+
+
+@op("torch.meshgrid", when=lambda tensors: is_sequence(tensors))
 def meshgrid_of(tensors, *, indexing="ij"):
     return jnp.meshgrid(*tensors, indexing=indexing)
 
 
-@op("torch.meshgrid", limits=_ZERO_D_GRID)
+@op("torch.meshgrid")
 def meshgrid(*tensors, indexing="ij"):
     return jnp.meshgrid(*tensors, indexing=indexing)
 

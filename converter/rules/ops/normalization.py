@@ -7,6 +7,7 @@ from jax import lax
 
 from maxcode.converter.arguments import is_true
 from maxcode.converter.rule import helper, op
+from maxcode.converter.rules.ops.pointwise import absolute
 
 _RUNNING = {
     "training mode updates running statistics in place; use the module": lambda training, running_mean: (
@@ -111,7 +112,7 @@ def p_norm(x, p, axis, keepdims):
 
     No axes are all of them, and a 0-d array has an axis 0 that keeps its shape.
     """
-    size = jnp.abs(x)
+    size = absolute(x)
     axis = None if axis == () or x.ndim == 0 else axis
     if p == jnp.inf:
         return size.max(axis, keepdims=keepdims)
@@ -121,7 +122,9 @@ def p_norm(x, p, axis, keepdims):
         return (x != 0).sum(axis, keepdims=keepdims).astype(size.dtype)
     if p == 1:
         return size.sum(axis, keepdims=keepdims)
-    total = (jnp.square(size) if p == 2 else size**p).sum(axis, keepdims=keepdims)
+    # Powers below 1 have an infinite derivative at 0, where torch's is 0.
+    powers = size**p if p > 1 or p < 0 else jnp.where(size > 0, jnp.where(size > 0, size, 1) ** p, 0)
+    total = (jnp.square(size) if p == 2 else powers).sum(axis, keepdims=keepdims)
     positive = total > 0
     root = jnp.where(positive, total, 1) ** (1 / p) if p != 2 else jnp.sqrt(jnp.where(positive, total, 1))
     return jnp.where(positive, root, 0 if p > 0 else jnp.inf).astype(size.dtype)
@@ -157,12 +160,21 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     axes = (dim,) if isinstance(dim, int) else dim
     if ord is None or (A.ndim == 1 if axes is None else len(axes) == 1):
         return p_norm(A, 2 if ord is None else ord, axes, keepdim)
-    return jnp.linalg.norm(A, ord, dim, keepdim)
+    return matrix_norm(A, ord, (-2, -1) if axes is None else axes, keepdim)
 
 
 @op("torch.linalg.matrix_norm")
 def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
-    return jnp.linalg.norm(A if dtype is None else A.astype(dtype), ord, dim, keepdims=keepdim)
+    """The norm of matrices along two axes: "fro", "nuc", 2 and -2 of singular values, 1 and inf of sums of sizes."""
+    A = A if dtype is None else A.astype(dtype)
+    if ord == "fro":
+        return p_norm(A, 2, tuple(dim), keepdim)
+    if ord == "nuc" or abs(ord) == 2:
+        return jnp.linalg.norm(A, ord, tuple(dim), keepdims=keepdim)
+    summed, other = (axis % A.ndim for axis in (dim if abs(ord) == 1 else dim[::-1]))
+    sums = absolute(A).sum(summed, keepdims=True)
+    found = sums.max(other, keepdims=True) if ord > 0 else sums.min(other, keepdims=True)
+    return found if keepdim else found.squeeze((summed, other))
 
 
 @op("torch.cosine_similarity", "torch.nn.functional.cosine_similarity", vectors=("x1", "x2"))

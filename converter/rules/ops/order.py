@@ -64,7 +64,9 @@ def mode(input, dim=-1, keepdim=False):
 
 @op("torch.bucketize", "torch.Tensor.bucketize")
 def bucketize(input, boundaries, *, out_int32=False, right=False):
-    return jnp.searchsorted(boundaries, input, side="right" if right else "left")
+    """Which interval between increasing boundaries each entry falls into."""
+    found = jnp.searchsorted(boundaries, input, side="right" if right else "left")
+    return found.astype(jnp.int32 if out_int32 else int)
 
 
 _SEARCH = {"a sorter permutation is not converted": lambda sorter: is_true(sorter)}
@@ -72,14 +74,17 @@ _SEARCH = {"a sorter permutation is not converted": lambda sorter: is_true(sorte
 
 @op("torch.searchsorted", when=lambda sorted_sequence: ndim(sorted_sequence) == 1, limits=_SEARCH)
 def searchsorted_vector(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
-    return jnp.searchsorted(sorted_sequence, input, side=("right" if right else "left") if side is None else side)
+    """Insertion points of values in a sorted vector."""
+    side = ("right" if right else "left") if side is None else side
+    return jnp.searchsorted(sorted_sequence, input, side=side).astype(jnp.int32 if out_int32 else int)
 
 
 @op("torch.searchsorted", limits=_SEARCH)
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
     """Insertion points of each row's values in the same row of sorted sequences."""
     side = side or ("right" if right else "left")
+    dtype = jnp.int32 if out_int32 else int
     if sorted_sequence.ndim == 1:
-        return jnp.searchsorted(sorted_sequence, input, side=side)
+        return jnp.searchsorted(sorted_sequence, input, side=side).astype(dtype)
     search = jnp.vectorize(lambda row, values: jnp.searchsorted(row, values, side=side), signature="(n),(m)->(m)")
-    return search(sorted_sequence, input)
+    return search(sorted_sequence, input).astype(dtype)

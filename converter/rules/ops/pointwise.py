@@ -60,9 +60,18 @@ def frac(input):
     return lax.rem(input, lax.full_like(input, 1))
 
 
-@op("torch.abs", "torch.Tensor.abs", "torch.absolute", "torch.Tensor.absolute")
+_ABS = ("torch.abs", "torch.Tensor.abs", "torch.absolute", "torch.Tensor.absolute")
+
+
+@op(*_ABS, when=is_integral)
 def abs_(input):
     return jnp.abs(input)
+
+
+@op(*_ABS)
+def absolute(input):
+    """|x|, whose derivative at 0 is 0 as in torch; JAX's is 1."""
+    return jnp.where(input == 0, 0, jnp.abs(jnp.where(input == 0, 1, input)))
 
 
 @op("torch.neg", "torch.Tensor.neg", "torch.negative", "torch.Tensor.negative")

@@ -6,12 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from maxcode.converter.arguments import is_true, literal
+from maxcode.converter.arguments import is_true
 from maxcode.converter.rule import helper, op
 from maxcode.converter.rules.ops.shape import pair
 from maxcode.converter.support import pool
-
-_OWN_STRIDE = {"an empty stride is not converted; leave it out": lambda stride: literal(stride) in ((), [])}
 
 
 def _wants_indices(return_indices):
@@ -67,7 +65,7 @@ def max_pool1d_with_indices(
     return pool.max_pool(input, 1, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
 
 
-@op("torch.nn.functional.avg_pool1d", "torch.avg_pool1d", limits=_OWN_STRIDE)
+@op("torch.nn.functional.avg_pool1d", "torch.avg_pool1d")
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     return pool.avg_pool(input, 1, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
@@ -79,7 +77,7 @@ def max_pool2d_with_indices(
     return pool.max_pool(input, 2, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
 
 
-@op("torch.nn.functional.avg_pool2d", limits=_OWN_STRIDE)
+@op("torch.nn.functional.avg_pool2d")
 def avg_pool2d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
@@ -93,7 +91,7 @@ def max_pool3d_with_indices(
     return pool.max_pool(input, 3, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
 
 
-@op("torch.nn.functional.avg_pool3d", limits=_OWN_STRIDE)
+@op("torch.nn.functional.avg_pool3d")
 def avg_pool3d(
     input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None
 ):
@@ -168,17 +166,17 @@ def adaptive_max(input, output_size, spatial):
     return values.reshape(shape), indices.reshape(shape)
 
 
-@op("torch.nn.functional.lp_pool1d", limits=_OWN_STRIDE)
+@op("torch.nn.functional.lp_pool1d")
 def lp_pool1d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return pool.lp_pool(input, 1, norm_type, kernel_size, stride, ceil_mode)
 
 
-@op("torch.nn.functional.lp_pool2d", limits=_OWN_STRIDE)
+@op("torch.nn.functional.lp_pool2d")
 def lp_pool2d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return pool.lp_pool(input, 2, norm_type, kernel_size, stride, ceil_mode)
 
 
-@op("torch.nn.functional.lp_pool3d", limits=_OWN_STRIDE)
+@op("torch.nn.functional.lp_pool3d")
 def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
     return pool.lp_pool(input, 3, norm_type, kernel_size, stride, ceil_mode)
 
@@ -187,7 +185,7 @@ def lp_pool3d(input, norm_type, kernel_size, stride=None, ceil_mode=False):
 def max_unpool(input, indices, kernel_size, stride, padding, output_size, spatial):
     """Zeros with the input's entries at flat positions of the last `spatial` axes; of equal positions any one stays."""
     kernel, padding = pair(kernel_size, spatial), pair(padding, spatial)
-    stride = kernel if stride is None or stride == [] else pair(stride, spatial)
+    stride = kernel if stride is None or stride in ((), []) else pair(stride, spatial)
     sizes = zip(input.shape[-spatial:], kernel, stride, padding, strict=True)
     found = [(n - 1) * s - 2 * p + k for n, k, s, p in sizes]
     found = list(output_size)[-spatial:] if output_size is not None else found

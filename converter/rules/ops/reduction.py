@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_omitted, is_tensor, literal
+from maxcode.converter.arguments import is_omitted, is_tensor, literal, ndim
 from maxcode.converter.rule import helper, op
 
 _ZERO_D = ("input",)  # lifted to vectors where they are 0-d
@@ -268,6 +268,11 @@ def median_along(input, dim=-1, keepdim=False):
     return ValuesAndIndices(*((values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))))
 
 
-@op("torch.quantile", "torch.Tensor.quantile", vectors=_ZERO_D)
+@op("torch.quantile", "torch.Tensor.quantile", when=lambda input: ndim(input) == 0)
+def quantile_of_scalar(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+    return jnp.quantile(input.reshape(1), q, method=interpolation)
+
+
+@op("torch.quantile", "torch.Tensor.quantile")
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return jnp.quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)

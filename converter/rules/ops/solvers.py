@@ -192,6 +192,9 @@ class EigenResult(NamedTuple):
 @op("torch.linalg.eig", **_TOLERANCE)
 def eig(A):
     """Eigenvalues and eigenvectors of general square matrices; vectors are of length 1, their phases free."""
+    if A.size == 0:
+        wide = jnp.promote_types(A.dtype, jnp.complex64)
+        return EigenResult(jnp.zeros(A.shape[:-1], wide), A.astype(wide))
     return EigenResult(*lax.linalg.eig(A, compute_left_eigenvectors=False, enable_eigvec_derivs=True))
 
 

@@ -141,7 +141,10 @@ def polygamma_of(input, n):
 
 @op("torch.nextafter", "torch.Tensor.nextafter")
 def nextafter(input, other):
-    return jnp.nextafter(input, other)
+    """The next number from `input` towards `other`; it moves with `input` unless both are the same."""
+    step = jax.custom_jvp(jnp.nextafter)
+    step.defjvp(lambda primals, tangents: (step(*primals), jnp.where(primals[0] == primals[1], 0, tangents[0])))
+    return step(input, other)
 
 
 @op("torch.ldexp", "torch.Tensor.ldexp")

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from maxcode.converter.arguments import ndim
 from maxcode.converter.rule import helper, op
 from maxcode.converter.rules.ops.normalization import p_norm
 from maxcode.converter.rules.ops.reduction import ValuesAndIndices
@@ -83,7 +84,12 @@ def gradient(input, *, spacing=1, dim=None, edge_order=1):
     return found
 
 
-@op("torch.nanquantile", "torch.Tensor.nanquantile", vectors=_ZERO_D)
+@op("torch.nanquantile", "torch.Tensor.nanquantile", when=lambda input: ndim(input) == 0)
+def nanquantile_of_scalar(input, q, dim=None, keepdim=False, *, interpolation="linear"):
+    return jnp.nanquantile(input.reshape(1), q, method=interpolation)
+
+
+@op("torch.nanquantile", "torch.Tensor.nanquantile")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return jnp.nanquantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)
 

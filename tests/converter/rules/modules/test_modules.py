@@ -11,10 +11,11 @@ import pytest
 import torch
 from flax import nnx
 
-from maxcode.converter import registry
+from maxcode.converter import measured, registry
 from maxcode.converter.rule import NoRule, apply_module
 from maxcode.converter.support import axis_layout
-from tests import torch_samples
+from maxcode.coverage import modules
+from maxcode.coverage.running import execute_imports
 
 CONFIG = types.SimpleNamespace(
     dtype="float64", weight_dtype="float64", matmul_precision="highest", initializer_range=0.02
@@ -83,7 +84,7 @@ def build(text: str):
     call = ast.parse(text, mode="eval").body
     keywords = {k.arg: k.value for k in call.keywords}
     applied = apply_module(f"torch.nn.{call.func.id}", call.args, keywords)
-    namespace = torch_samples.execute_imports(applied)
+    namespace = execute_imports(applied)
     made = applied.expr
     if not isinstance(made, ast.Call):
         return eval(ast.unparse(made), namespace)
@@ -178,3 +179,22 @@ def test_sequential_runs_converted_layers():
 def test_limits_are_gaps(text, reason):
     with pytest.raises(NoRule, match=reason):
         build(text)
+
+
+def _agreeing() -> list[str]:
+    kind = "module "
+    return [
+        k.removeprefix(kind) for k, r in measured.read()["rows"].items() if k.startswith(kind) and measured.agrees(r)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _agreeing())
+def test_measured_layers_still_agree(name):
+    assert measured.agrees(modules.measure(name, most=6))
+
+
+def test_batch_norm_without_momentum_averages_all_batches():
+    """None is a value of its own, not an omitted argument: torch's default is 0.1."""
+    layer = build("BatchNorm1d(3, momentum=None)")
+    assert layer.momentum is None
