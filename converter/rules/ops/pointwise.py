@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from maxcode.converter.arguments import is_floating, is_integral
+from maxcode.converter.arguments import fact, is_floating, is_integral
 from maxcode.converter.rule import op
 
 # torch's rounding functions leave integers as they are; jnp's turn them into floats.
@@ -63,15 +63,20 @@ def frac(input):
 _ABS = ("torch.abs", "torch.Tensor.abs", "torch.absolute", "torch.Tensor.absolute")
 
 
-@op(*_ABS, when=is_integral)
-def abs_(input):
-    return jnp.abs(input)
+def _is_real_or_complex(input):
+    """Whether some run saw numbers that have derivatives."""
+    return any(not name.startswith(("int", "uint", "bool")) for name in fact(input).dtypes)
 
 
-@op(*_ABS)
+@op(*_ABS, when=_is_real_or_complex)
 def absolute(input):
     """|x|, whose derivative at 0 is 0 as in torch; JAX's is 1."""
     return jnp.where(input == 0, 0, jnp.abs(jnp.where(input == 0, 1, input)))
+
+
+@op(*_ABS)
+def abs_(input):
+    return jnp.abs(input)
 
 
 @op("torch.neg", "torch.Tensor.neg", "torch.negative", "torch.Tensor.negative")
