@@ -42,6 +42,18 @@ def answered(node: ast.expr, known: Collection[str] = ()) -> ast.Constant | None
     return copy_facts(ast.Constant(literals[0]), node)
 
 
+def without_generator(node: ast.Call) -> ast.Constant | None:
+    """None for a generator that torch makes or seeds: random numbers come from the scope around a call here."""
+    file, (root, _, rest) = getattr(node, "file", None), ast.unparse(node.func).partition(".")
+    named = f"{file.qualify(root)}.{rest}".rstrip(".") if file and root.isidentifier() else ""
+    made = {"torch.Generator", "torch._C.Generator"}
+    seeded = {f"{name}.{method}" for name in made for method in ("manual_seed", "seed")}
+    found = {named, *callees(node)} & (made | seeded)
+    if not found and isinstance(node.func, ast.Attribute) and node.func.attr in ("manual_seed", "seed"):
+        return without_generator(node.func.value) if isinstance(node.func.value, ast.Call) else None
+    return ast.copy_location(ast.Constant(None), node) if found else None
+
+
 def is_description(node: ast.expr, known: Collection[str] = ()) -> bool:
     """Whether an expression gives an object that describes the environment (a parsed version): only compared later."""
     return (

@@ -94,10 +94,20 @@ class Kinds:
             return frozenset({node.attr})
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             found = self.context.class_facts(self.definition.qualified).get(node.attr, ())
-            return frozenset("tensor" if kind in _BUFFERS else kind for kind in found)
+            return frozenset("tensor" if kind in _BUFFERS else kind for kind in found) or self._container(node.attr)
         if self.of(node.value) & _TENSORS and node.attr in ("T", "mT", "data", "real", "imag", "H"):
             return TENSOR
         return frozenset()
+
+    def _container(self, attribute: str) -> frozenset[str]:
+        """Kind of an attribute of `self` that a class which is no layer only ever sets to lists, or to dictionaries."""
+        values = [
+            n.value
+            for n in ast.walk(self.definition.node)
+            if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == f"self.{attribute}"
+        ]
+        found = {_container_kind(value) for value in values}
+        return frozenset(found - {None}) if len(found) == 1 else frozenset()
 
     def _call(self, node: ast.Call) -> frozenset[str]:
         name = ast.unparse(node.func)
@@ -225,6 +235,16 @@ def _last_name(node: ast.expr | None) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _container_kind(value: ast.expr) -> str | None:
+    """`list` or `dict` of a display, of one times a number, and of what Python's own constructor makes."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+        return _container_kind(value.left) or _container_kind(value.right)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "dict"):
+        return value.func.id
+    kinds = {ast.List: "list", ast.ListComp: "list", ast.Dict: "dict", ast.DictComp: "dict"}
+    return kinds.get(type(value))
 
 
 def _constant_kind(value: object) -> str:

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from maxcode.converter.context import Context, Definition
+from maxcode.converter.context import Context, Definition, kinds
 from maxcode.converter.example import Example, unchanged
 
 _UNKNOWN = object()
@@ -33,8 +33,27 @@ def is_known(value: Any) -> bool:
 
 
 def fold_constants(context: Context, definition: Definition, function: ast.FunctionDef) -> None:
-    """Fold a function."""
+    """Fold a function; a configuration is of no class that the package's `config.py` does without."""
+    _Configurations(context, definition).visit(function)
     Fold().visit(function)
+
+
+class _Configurations(ast.NodeTransformer):
+    """Answer `isinstance(self.config, OtherConfig)`, where a file serves models of several configurations."""
+
+    def __init__(self, context: Context, definition: Definition) -> None:
+        self.context, self.definition = context, definition
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        asks = isinstance(node.func, ast.Name) and node.func.id == "isinstance" and len(node.args) == 2
+        if not asks or kinds(node.args[0]) != {"config"} or not isinstance(node.args[1], ast.Name):
+            return node
+        qualified = self.definition.file.qualify(node.args[1].id) or ""
+        known = self.context.config_classes
+        if ".configuration_" not in qualified or not known or qualified.rpartition(".")[2] in known:
+            return node
+        return ast.copy_location(ast.Constant(False), node)
 
 
 class Fold(ast.NodeTransformer):

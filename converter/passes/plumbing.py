@@ -240,7 +240,7 @@ class Plumbing(ast.NodeTransformer):
         spelled = spelled_attribute(node) or built_class(node) or has_attribute(node)
         spelled = spelled or spelled_embeddings(self.context, self.owner, node)
         spelled = spelled or environment.spelled_locals(node, self.function, self.constants[-1])
-        spelled = spelled or environment.answered(node)
+        spelled = spelled or environment.answered(node) or environment.without_generator(node)
         if spelled is not None:
             return self.visit(spelled)
         if is_never_built(node):
