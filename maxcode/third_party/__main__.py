@@ -1,6 +1,6 @@
 """Try the list of third-party models and write the table.
 
-python -m maxcode.third_party --site DIR --out DIR [--only TEXT …] [--resume] [--no-install] [--table FILE]
+python -m maxcode.third_party --site DIR --out DIR [--only TEXT …] [--resume] [--no-install] [--no-gate] [--table FILE]
 """
 
 import argparse
@@ -30,9 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     results = out / "results.jsonl"
     rows = {row["model"]: row for row in map(json.loads, results.read_text().splitlines())} if results.exists() else {}
     for model in models:
-        if given.resume and rows.get(model.model, {}).get("version") == model.version(site):
+        before = rows.get(model.model, {})
+        is_done = before.get("version") == model.version(site) and (given.no_gate or before["status"] != "not_shown")
+        if given.resume and is_done:
             continue
-        row = rows[model.model] = run_model(model, site, out, given.seconds)
+        row = rows[model.model] = run_model(model, site, out, given.seconds, gate=not given.no_gate)
         with results.open("a") as file:
             file.write(json.dumps(row) + "\n")
         sys.stderr.write(f"{model.model}: {row['status']}, {row['seconds']} s\n")
@@ -48,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="*", default=(), help="parts of the models' names")
     parser.add_argument("--resume", action="store_true", help="keep rows of the same version")
     parser.add_argument("--no-install", action="store_true")
+    parser.add_argument("--no-gate", action="store_true", help="convert alone: a quick look at the gaps")
     parser.add_argument("--seconds", type=float, default=1200.0, help="limit of one model")
     parser.add_argument("--table", type=Path, default=Path("docs/third_party.md"))
     return parser

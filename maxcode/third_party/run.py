@@ -16,11 +16,15 @@ from maxcode.third_party.models import Model
 Row = dict[str, Any]
 
 
-def run_model(model: Model, site: Path, out: Path, seconds: float) -> Row:
-    """The row of one model: package, version, model, status, cause, checks, seconds. Never an exception."""
+def run_model(model: Model, site: Path, out: Path, seconds: float, *, gate: bool = True) -> Row:
+    """The row of one model: package, version, model, status, cause, checks, seconds. Never an exception.
+
+    Without `gate` what has no gap is "not_shown".
+    """
     start = time.monotonic()
     folder = out / "packages" / model.slug
     arguments = ["convert", model.target(site), "--init", json.dumps(model.init), "--inputs", json.dumps(model.inputs)]
+    arguments += [] if gate else ["--no-gate"]
     command = python_module("maxcode.cli", *arguments, "-o", folder, "--force", "--json", "--quiet")
     log = out / "logs" / f"{model.slug}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
