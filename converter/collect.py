@@ -8,7 +8,7 @@ from maxcode.converter import plumbing as tables
 from maxcode.converter.autograd import METHODS, is_gradient_function
 from maxcode.converter.context import Context, Definition, attach_facts
 from maxcode.converter.library import defines
-from maxcode.converter.nodes import blocks
+from maxcode.converter.nodes import blocks, has_fields
 from maxcode.converter.optional import absent_names
 from maxcode.converter.output_records import is_record
 from maxcode.converter.passes.fold import Fold
@@ -37,7 +37,8 @@ def collect(context: Context) -> None:
             break
     for definition in found.values():
         if isinstance(definition.node, ast.ClassDef):
-            definition.node.body = [s for s in definition.node.body if _is_used(s, attributes)] or [ast.Pass()]
+            keeps = has_fields(definition.node)
+            definition.node.body = [s for s in definition.node.body if _is_used(s, attributes, keeps)] or [ast.Pass()]
     order = {file: i for i, file in enumerate(_file_order(context, found))}
     context.definitions = sorted(found.values(), key=lambda d: (order[d.file.path], d.node.lineno))
     drop_positionals(context)
@@ -134,7 +135,7 @@ def _scan(definition: Definition, attributes: set[str]) -> set[str]:
     if isinstance(node, ast.ClassDef):
         for base in node.bases:
             names |= {n.id for n in ast.walk(base) if isinstance(n, ast.Name)}
-        parts: list[ast.AST] = [s for s in node.body if _is_used(s, attributes)]
+        parts: list[ast.AST] = [s for s in node.body if _is_used(s, attributes, has_fields(node))]
     else:
         parts = [node]
     for part in parts:
@@ -159,7 +160,7 @@ def _walk_code(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def _is_used(statement: ast.stmt, attributes: set[str]) -> bool:
+def _is_used(statement: ast.stmt, attributes: set[str], keeps_fields: bool = False) -> bool:
     if isinstance(statement, ast.FunctionDef):
         return statement.name in _ALWAYS or (
             statement.name in attributes and statement.name not in tables.DROPPED_CALLS
@@ -168,7 +169,7 @@ def _is_used(statement: ast.stmt, attributes: set[str]) -> bool:
         names = {n.id for t in statement.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
         return bool(names & attributes) or tables.TIED_KEYS in names
     if isinstance(statement, ast.AnnAssign):
-        return (
+        return keeps_fields or (
             statement.value is not None and isinstance(statement.target, ast.Name) and statement.target.id in attributes
         )
     return isinstance(statement, ast.Expr)

@@ -7,6 +7,7 @@ from maxcode.converter.context import callees, copy_facts, seen
 from maxcode.converter.nodes import dress
 
 _MODULE = "module:"
+_ADDING = ("self.add_module", "self.register_module")
 _BUILDERS = ("from_config", "_from_config")
 
 
@@ -21,6 +22,11 @@ def spelled_attribute(node: ast.Call) -> ast.expr | None:
 def spelled_assignment(node: ast.Expr) -> ast.Assign | None:
     """The statement `setattr(x, name, value)` as `x.a = value`, where every run saw the same name."""
     call = node.value
+    if isinstance(call, ast.Call) and ast.unparse(call.func) in _ADDING and len(call.args) == 2 and not call.keywords:
+        call.func, call.args = (
+            ast.copy_location(ast.Name("setattr", ast.Load()), call),
+            [ast.Name("self", ast.Load()), *call.args],
+        )
     if not (isinstance(call, ast.Call) and _calls(call, "setattr", 3)):
         return None
     attr = _same_text(call.args[1])

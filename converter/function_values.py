@@ -2,8 +2,10 @@
 
 import ast
 
+from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.arguments import Unbindable, bind
+from maxcode.converter.nodes import call
 from maxcode.converter.rule import OPS_IMPORT, Applied, NoRule, Rule, apply_op
 from maxcode.converter.source import SourceFile
 
@@ -50,3 +52,19 @@ def _fits(rule: Rule, args: list[ast.expr], keywords: dict[str, ast.expr]) -> bo
     except Unbindable:
         return False
     return not any(bound.satisfies(predicate) for predicate in rule.limits.values())
+
+
+def is_torch_function(qualified: str) -> bool:
+    """Whether a qualified name is torch's, and neither a class nor a method of one of its layers."""
+    if not qualified.startswith("torch."):
+        return False
+    last = tables.last(qualified)
+    return not last[:1].isupper() and not qualified.startswith("torch.nn.modules.")
+
+
+class DrawFromRngs(ast.NodeTransformer):
+    """Initial values are drawn from a constructor's generator, not from a call's key."""
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        return call("rngs.params") if ast.unparse(node.func) == "random.next_key" else node

@@ -219,6 +219,14 @@ def argument_of(node: ast.Call, names: list[str], parameter: str) -> ast.expr | 
     return node.args[position] if position < len(node.args) else None
 
 
+def has_fields(node: ast.AST) -> bool:
+    """Whether a class's annotations are its fields."""
+    if not isinstance(node, ast.ClassDef):
+        return False
+    marks = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list] + node.bases
+    return any(ast.unparse(mark).rpartition(".")[2] in ("dataclass", "NamedTuple") for mark in marks)
+
+
 def is_pairwise(target: ast.expr, value: ast.expr) -> bool:
     """Whether `a, b = x, y` binds name by name."""
     if not (isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)):

@@ -2,12 +2,12 @@
 
 import ast
 
+from maxcode.converter import function_values as values
 from maxcode.converter import plumbing as tables
 from maxcode.converter import registry
 from maxcode.converter.autograd import is_own_call
 from maxcode.converter.context import Context, Definition, broken, callees, copy_facts, kinds, path_of, seen
 from maxcode.converter.example import Example, unchanged
-from maxcode.converter.function_values import function_value, is_partial, partial_value
 from maxcode.converter.infer import TENSOR, Kinds
 from maxcode.converter.library import defines
 from maxcode.converter.nodes import attribute, call, typed
@@ -76,7 +76,7 @@ class Ops(ast.NodeTransformer):
             return node
         if qualified and qualified.startswith(_MODULE) and isinstance(node.func, ast.Attribute):
             return self._module_call(node, f"torch.nn.Module.{tables.last(qualified)}")
-        if qualified and _is_torch_function(qualified):
+        if qualified and values.is_torch_function(qualified):
             if self._is_held(node.func) and not qualified.startswith("torch.Tensor."):
                 self.generic_visit(node)
                 return node
@@ -188,10 +188,23 @@ class Ops(ast.NodeTransformer):
                 arguments = [receiver, *arguments]
             applied = apply_op(qualified, arguments, keywords, concrete=hasattr(node, "on_host"))
         except NoRule as missing:
+            if any(isinstance(a, ast.Starred) for a in arguments) and (
+                spread := self._spread(node, qualified, arguments, keywords)
+            ):
+                return spread
             if DEPENDS_ON_DATA in missing.reason and not seen(node):
                 return self._refused(node, qualified, missing.reason)
             return self._gap(node, qualified, missing.reason, "add an op rule in converter/rules/ops/")
         return self._used(applied, node)
+
+    def _spread(self, node: ast.Call, qualified: str, arguments: list, keywords: dict) -> ast.expr | None:
+        """A call whose `*` arguments fill named ones: the helper that takes torch's arguments takes these."""
+        plain = [a for a in arguments if not isinstance(a, ast.Starred)]
+        try:
+            function = self._used(values.partial_value(qualified, plain, keywords), node.func)
+        except NoRule:
+            return None
+        return typed(ast.Call(function, arguments, [ast.keyword(k, v) for k, v in keywords.items()]), node)
 
     def _refused(self, node: ast.expr, torch_name: str, reason: str) -> ast.expr:
         """A branch that no run took, and that JAX could not compile: the emitted code raises there, and says so."""
@@ -229,7 +242,7 @@ class Ops(ast.NodeTransformer):
         expression = applied.expr
         if self.constructs:
             # Initial values are drawn from the constructor's generator, not from a call's key.
-            expression = _DrawFromRngs().visit(expression)
+            expression = values.DrawFromRngs().visit(expression)
         return typed(expression, node) if not hasattr(expression, "seen") or expression is not node else expression
 
     def _gap(self, node: ast.expr, torch_name: str, reason: str, hint: str) -> ast.expr:
@@ -278,20 +291,20 @@ class Ops(ast.NodeTransformer):
     def _function_value(self, node: ast.expr, qualified: str) -> ast.expr | None:
         """A torch function handed about as a value (`{"gelu": F.gelu}`): a lambda of the arguments it must have."""
         try:
-            return self._used(function_value(qualified), node)
+            return self._used(values.function_value(qualified), node)
         except NoRule as missing:
             self.context.gap("CV102", node, qualified, f"is used as a value: {missing.reason}", "wrap it in a lambda")
             return None
 
     def _partial(self, node: ast.Call) -> ast.expr | None:
         """`partial(F.softmax, dim=-1)`; None for what is no partial of a torch function."""
-        qualified = self._static_name(node.args[0]) if is_partial(node, self.definition.file) else None
+        qualified = self._static_name(node.args[0]) if values.is_partial(node, self.definition.file) else None
         if qualified is None or qualified not in registry.OPS:
             return None
         first, *args = node.args
         args, keywords = [self.visit(a) for a in args], {k.arg: self.visit(k.value) for k in node.keywords}
         try:
-            function = self._used(partial_value(qualified, args, keywords), first)
+            function = self._used(values.partial_value(qualified, args, keywords), first)
         except NoRule as missing:
             return self._gap(node, qualified, missing.reason, "write a function that calls it")
         node.args, node.keywords = [function, *args], [ast.keyword(k, v) for k, v in keywords.items()]
@@ -336,19 +349,6 @@ class Ops(ast.NodeTransformer):
         if node.value is not None:
             node.value = self.visit(node.value)
         return node
-
-
-class _DrawFromRngs(ast.NodeTransformer):
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        return call("rngs.params") if ast.unparse(node.func) == "random.next_key" else node
-
-
-def _is_torch_function(qualified: str) -> bool:
-    if not qualified.startswith("torch."):
-        return False
-    last = tables.last(qualified)
-    return not last[:1].isupper() and not qualified.startswith("torch.nn.modules.")
 
 
 def ensures(context: Context, definition: Definition) -> list[str]:

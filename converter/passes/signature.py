@@ -9,7 +9,7 @@ from maxcode.converter.context import Context, Definition, broken
 from maxcode.converter.example import Example
 from maxcode.converter.infer import _TENSOR_ANNOTATIONS
 from maxcode.converter.library import support_module
-from maxcode.converter.nodes import COMMENT_FIELDS
+from maxcode.converter.nodes import COMMENT_FIELDS, has_fields
 from maxcode.converter.passes.names import Names
 
 _HASHES = {"eq", "frozen", "unsafe_hash"}
@@ -45,6 +45,11 @@ class Signature(ast.NodeTransformer):
             node.bases = [self.context.use("registered", "Valued")]
         node.decorator_list = [_hashable(d) for d in node.decorator_list]
         self.generic_visit(node)
+        fields = [s.annotation for s in node.body if isinstance(s, ast.AnnAssign)] if has_fields(node) else []
+        holds_arrays = any(isinstance(n, ast.Name) and n.id == "Array" for f in fields for n in ast.walk(f))
+        if holds_arrays and node.decorator_list:  # compiled code may give one back
+            self.context.imports.add("import jax")
+            node.decorator_list.insert(0, ast.parse("jax.tree_util.register_dataclass", mode="eval").body)
         return node
 
     def _base(self, base: ast.expr) -> ast.expr | None:
@@ -108,7 +113,7 @@ class Signature(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        if node in getattr(self.definition.node, "body", ()) and _has_fields(self.definition.node):
+        if node in getattr(self.definition.node, "body", ()) and has_fields(self.definition.node):
             node.annotation = self._annotation(node.annotation) or ast.Name("object", ast.Load())
             node.value = self.visit(node.value) if node.value is not None else None
             return node
@@ -151,14 +156,6 @@ def _quoted(annotation: ast.expr) -> ast.expr:
 class _Unquoted(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         return ast.Name(node.value, ast.Load()) if isinstance(node.value, str) else node
-
-
-def _has_fields(node: ast.ClassDef) -> bool:
-    """Whether the class's annotations are its fields."""
-    if not isinstance(node, ast.ClassDef):
-        return False
-    marks = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list] + node.bases
-    return any(tables.last(ast.unparse(mark)) in ("dataclass", "NamedTuple") for mark in marks)
 
 
 def _hashable(decorator: ast.expr) -> ast.expr:

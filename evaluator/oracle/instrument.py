@@ -254,7 +254,13 @@ class _Loader(importlib.machinery.SourceFileLoader):
         """Run the module with the recording functions among its globals."""
         vars(module)[RECORD] = self.recorder.value
         vars(module)[CALL] = self.recorder.call
-        super().exec_module(module)
+        was_enabled = torch.jit._state._enabled.enabled
+        torch.jit._state.disable()  # what the module scripts runs as Python, so that it is seen
+        try:
+            super().exec_module(module)
+        finally:
+            if was_enabled:
+                torch.jit._state.enable()
 
 
 class InstrumentingFinder(importlib.abc.MetaPathFinder):

@@ -73,7 +73,6 @@ def probe(target: dict, source: Path | None = None) -> dict:
     `source` is what `materialise` wrote, if it has: reading that is faster than reading the checkpoint again.
     """
     recorder = Recorder()
-    torch.jit._state.disable()  # scripted functions run as Python, so that they are seen
     finder = InstrumentingFinder(recorder, wanted(target))
     sys.meta_path.insert(0, finder)
     from maxcode.evaluator.oracle.build import build  # imports the model's module, now through the hook
