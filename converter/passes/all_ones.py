@@ -1,7 +1,8 @@
 """Leave out a mask of ones that a function makes when it is given none, where only makers of masks read it.
 
 `if attention_mask is None: attention_mask = torch.ones(batch, past + length)` asks for the length of a cache as a
-size, which is not known while decoding is compiled; and to what makes attention masks, None means the same.
+size, which is not known while decoding is compiled; and to what makes attention masks, None means the same. Where
+others read the mask too, it is made in calls without a cache only: those that decode have it as None.
 """
 
 import ast
@@ -9,7 +10,7 @@ import ast
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.library import defines
-from maxcode.converter.nodes import blocks, is_none, loads, stored
+from maxcode.converter.nodes import blocks, is_none, loads, name, stored
 from maxcode.converter.plumbing import last
 
 _ONES = frozenset({"ones", "new_ones"})
@@ -23,6 +24,10 @@ def leave_out_ones(context: Context, definition: Definition, function: ast.Funct
                 following = block[block.index(statement) + 1 :]
                 if block is function.body and _only_makes_masks(following, mask):
                     block.remove(statement)
+                elif (cache := _cache_of(function, statement)) is not None:
+                    asked = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+                    none = ast.Compare(name(cache), [ast.Is()], [ast.Constant(None)])
+                    statement.test = ast.copy_location(ast.BoolOp(ast.And(), [*asked, none]), statement.test)
 
 
 def _made(statement: ast.If) -> str | None:
@@ -38,6 +43,17 @@ def _made(statement: ast.If) -> str | None:
         return None
     binds = isinstance(made, ast.Assign) and stored([made]) == [test.left.id]
     return test.left.id if binds and isinstance(made.value, ast.Call) and _is_ones(made.value) else None
+
+
+def _cache_of(function: ast.FunctionDef, statement: ast.If) -> str | None:
+    """The cache whose length a size in the statement depends on."""
+    read = {n.id for n in loads(statement.body)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and read & set(stored([node])):
+            for asked in ast.walk(node.value):
+                if isinstance(asked, ast.Attribute) and asked.attr == "get_seq_length":
+                    return asked.value.id if isinstance(asked.value, ast.Name) else None
+    return None
 
 
 def _is_plain(statement: ast.stmt) -> bool:
@@ -65,8 +81,8 @@ def _only_makes_masks(following: list[ast.stmt], mask: str) -> bool:
 
 
 def _makes_mask(call: ast.Call) -> bool:
-    name = last(ast.unparse(call.func))
-    return name.startswith("create_") and defines("masks", name)
+    maker = last(ast.unparse(call.func))
+    return maker.startswith("create_") and defines("masks", maker)
 
 
 EXAMPLES = (
@@ -85,6 +101,22 @@ EXAMPLES = (
             past = cache.get_seq_length() if cache is not None else 0
             attention_mask = create_causal_mask(config=self.config, attention_mask=attention_mask, cache=cache)
             return x + attention_mask
+        """,
+    ),
+    Example(
+        """
+        def f(self, x, attention_mask, cache):
+            past = cache.get_seq_length() if cache is not None else 0
+            if attention_mask is None:
+                attention_mask = torch.ones(x.shape[0], past + x.shape[1])
+            return self.masked(x, attention_mask)
+        """,
+        """
+        def f(self, x, attention_mask, cache):
+            past = cache.get_seq_length() if cache is not None else 0
+            if attention_mask is None and cache is None:
+                attention_mask = torch.ones(x.shape[0], past + x.shape[1])
+            return self.masked(x, attention_mask)
         """,
     ),
     unchanged(

@@ -212,6 +212,14 @@ class Plumbing(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        """`is_compiling() and torch.is_tensor(n)` asks whether a number is known: the second part says it."""
+        asked = {tables.last(ast.unparse(v.func)): v for v in node.values if isinstance(v, ast.Call)}
+        if isinstance(node.op, ast.And) and "is_tensor" in asked and "is_torchdynamo_compiling" in asked:
+            node.values.remove(asked["is_torchdynamo_compiling"])
+        self.generic_visit(node)
+        return node if len(node.values) > 1 else node.values[0]
+
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         answer = environment.answered(node, self.environment) or device_answer(node)
         if answer is not None:
