@@ -42,7 +42,7 @@ class Branches:
         done: list[ast.stmt] = []
         for index, statement in enumerate(body):
             rest = body[index + 1 :]
-            after = live | {n.id for n in loads(rest)}
+            after = (live - _sure(rest)) | read_before_write(rest, kept=False)
             on_value = isinstance(statement, ast.If) and self.tests.is_value(statement.test)
             is_check = isinstance(statement, ast.Assert) and self.tests.is_value(statement.test)
             if is_check or (on_value and _only_raises(statement.body) and not statement.orelse):
@@ -111,8 +111,8 @@ class Branches:
         return sorted(needed & before)
 
     def _cond(self, test: ast.expr, taken: list[str]) -> ast.expr:
-        self.context.imports.add("from jax import lax")
-        return call("lax.cond", self.tests.truth(test), name("when_true"), name("when_false"), *map(name, taken))
+        choose = self.context.use("control", "cond")
+        return call(choose, self.tests.choice(test), name("when_true"), name("when_false"), *map(name, taken))
 
     # --- loops
 
@@ -214,9 +214,8 @@ class _Choices(ast.NodeTransformer):
         self.generic_visit(node)
         if not self.tests.is_value(node.test):
             return node
-        self.context.imports.add("from jax import lax")
         sides = [ast.Lambda(ast.arguments([], [], None, [], [], None, []), side) for side in (node.body, node.orelse)]
-        made = call("lax.cond", self.tests.truth(node.test), *sides)
+        made = call(self.context.use("control", "cond"), self.tests.choice(node.test), *sides)
         made.seen = {k: v for k, v in getattr(node, "seen", {}).items() if k != "callee"}
         return ast.copy_location(made, node)
 
@@ -326,7 +325,29 @@ EXAMPLES = (
                 y = n
                 x = x - y
                 return x
-            x = lax.cond(truth(x.sum() > 0), when_true, when_false, x)
+            x = cond(truth(x.sum() > 0), when_true, when_false, x)
+            return x
+        """,
+    ),
+    Example(
+        """
+        def f(self, x: torch.Tensor, n: torch.Tensor):
+            if self.training and x.sum() > 0:
+                x = x * 2
+            if not torch.is_tensor(n) and n > 3:
+                self.grow()
+            return x
+        """,
+        """
+        def f(self, x: torch.Tensor, n: torch.Tensor):
+            def when_true(x):
+                x = x * 2
+                return x
+            def when_false(x):
+                return x
+            x = cond(self.training and truth(x.sum() > 0), when_true, when_false, x)
+            if not torch.is_tensor(n) and n > 3:
+                self.grow()
             return x
         """,
     ),
@@ -345,7 +366,7 @@ EXAMPLES = (
             def when_false(x):
                 x = x + 1
                 return x * 2
-            return lax.cond(truth(x.sum() > 0), when_true, when_false, x)
+            return cond(truth(x.sum() > 0), when_true, when_false, x)
         """,
     ),
     Example(

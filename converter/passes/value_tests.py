@@ -5,6 +5,8 @@ import ast
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.infer import Kinds
 from maxcode.converter.nodes import call
+from maxcode.converter.passes.tensor_tests import is_isinstance_tensor
+from maxcode.converter.plumbing import last
 
 _NUMBERS = frozenset({"bool", "float"})  # of a tensor, each says what the tensor itself says
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -30,7 +32,8 @@ class ValueTests:
     def is_value(self, test: ast.expr) -> bool:
         """Whether a test asks for the value of a tensor."""
         if isinstance(test, ast.BoolOp):
-            return any(map(self.is_value, test.values))
+            numbers = _told_numbers(test)
+            return any(self.is_value(v) and not numbers & {ast.unparse(n) for n in ast.walk(v)} for v in test.values)
         if isinstance(test, ast.UnaryOp):
             return self.is_value(test.operand)
         if isinstance(test, ast.Compare):
@@ -41,6 +44,15 @@ class ValueTests:
         if isinstance(test, ast.Name) and test.id in self.names:
             return True
         return self._number_of(test) is not None or self.types.is_tensor(test)
+
+    def choice(self, test: ast.expr) -> ast.expr:
+        """The test for a choice that Python makes where it can: what comes before the first value stays Python's."""
+        if isinstance(test, ast.BoolOp) and not self.is_value(test.values[0]):
+            first = next(i for i, v in enumerate(test.values) if self.is_value(v))
+            rest = test.values[first:]
+            last = rest[0] if len(rest) == 1 else ast.copy_location(ast.BoolOp(test.op, rest), test)
+            return ast.copy_location(ast.BoolOp(test.op, [*test.values[:first], self.truth(last)]), test)
+        return self.truth(test)
 
     def truth(self, test: ast.expr) -> ast.expr:
         """The test as an expression of one traced truth."""
@@ -82,6 +94,17 @@ class ValueTests:
             if isinstance(target, ast.Name) and target.id in tested and self._number_of(node.value) is not None:
                 node.value = _Numbers(self).visit(node.value)
                 self.names.add(target.id)
+
+
+def _told_numbers(test: ast.BoolOp) -> set[str]:
+    """Expressions that a conjunction says are no tensors: `not torch.is_tensor(n) and n > 3`."""
+    calls = [
+        v.operand
+        for v in test.values
+        if isinstance(v, ast.UnaryOp) and isinstance(v.op, ast.Not) and isinstance(v.operand, ast.Call)
+    ]
+    tests = [c for c in calls if last(ast.unparse(c.func)) == "is_tensor" or is_isinstance_tensor(c)]
+    return {ast.unparse(c.args[0]) for c in tests} if isinstance(test.op, ast.And) else set()
 
 
 class _Numbers(ast.NodeTransformer):

@@ -1,6 +1,11 @@
 """Branches and loops on values: what `if` and `while` ask of an array."""
 
+from collections.abc import Callable
+from typing import Any
+
+import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool
 
 
@@ -17,3 +22,10 @@ def every(*values: Array | bool | float) -> Bool[Array, ""]:
 def some(*values: Array | bool | float) -> Bool[Array, ""]:
     """`or` of several values."""
     return jnp.stack([truth(value) for value in values]).any()
+
+
+def cond(test: Any, when_true: Callable[..., Any], when_false: Callable[..., Any], *operands: Any) -> Any:
+    """`lax.cond`; a test that is known while the program is traced (no array) chooses the branch there."""
+    if isinstance(test, jax.Array):
+        return lax.cond(test, when_true, when_false, *operands)
+    return (when_true if test else when_false)(*operands)
