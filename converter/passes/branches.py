@@ -6,16 +6,28 @@ value breaks off goes on with nothing to do: it keeps its number of rounds, and 
 """
 
 import ast
-from collections.abc import Iterator
 
 from maxcode.converter.calls import Function
-from maxcode.converter.context import Context, Definition, seen
+from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
-from maxcode.converter.nodes import assign, call, dress, is_none, loads, name, read_before_write, stored
+from maxcode.converter.nodes import assign, call, dress, loads, name, read_before_write, stored
+from maxcode.converter.passes.branch_parts import (
+    assigned,
+    effect,
+    function,
+    leaves,
+    only_raises,
+    own,
+    packed,
+    reshapes,
+    returns,
+    shapes,
+    sure,
+)
 from maxcode.converter.passes.host import reads_values
-from maxcode.converter.passes.loops import RESHAPING
 from maxcode.converter.passes.value_tests import ValueTests
 
+_SKIPPED = "is_skipped"
 _HINT = "compute both sides and choose with torch.where, or let both branches bind the same names"
 
 
@@ -42,12 +54,12 @@ class Branches:
         done: list[ast.stmt] = []
         for index, statement in enumerate(body):
             rest = body[index + 1 :]
-            after = (live - _sure(rest)) | read_before_write(rest, kept=False)
+            after = (live - sure(rest)) | read_before_write(rest, kept=False)
             on_value = isinstance(statement, ast.If) and self.tests.is_value(statement.test)
             is_check = isinstance(statement, ast.Assert) and self.tests.is_value(statement.test)
-            if is_check or (on_value and _only_raises(statement.body) and not statement.orelse):
+            if is_check or (on_value and only_raises(statement.body) and not statement.orelse):
                 self._check_left_out(statement)
-            elif on_value and any(isinstance(n, ast.Return) for n in _own(statement)):
+            elif on_value and any(isinstance(n, ast.Return) for n in own(statement)):
                 made = self._early_return(statement, rest) if ends else None
                 return [*done, *(made or self._gap(statement, "returns from within a loop or a branch", rest))]
             elif on_value:
@@ -70,34 +82,37 @@ class Branches:
     # --- branches
 
     def _if(self, node: ast.If, live: frozenset[str]) -> list[ast.stmt]:
-        if (reason := _effect(node)) is not None:
+        if (reason := effect(node)) is not None:
             return self._gap(node, reason)
         sides = [self.block(list(side), live, ends=False) if side else [] for side in (node.body, node.orelse)]
         changed = [n for n in stored([*node.body, *node.orelse]) if n in live]
         before = self._bound_before(node)
-        if lost := [n for n in changed if n not in before and not all(n in _sure(side) for side in sides)]:
+        if lost := [n for n in changed if n not in before and not all(n in sure(side) for side in sides)]:
             return self._gap(node, f"only one branch binds {lost[0]!r}, which is read afterwards")
         if not changed:
             return []  # nothing that is read
         for variable in changed:
-            shapes = [_shapes(node, side, variable) for side in (node.body, node.orelse)]
-            differ = all(shapes) and not shapes[0] & shapes[1]
-            if differ or any(_reshapes(side, variable) for side in (node.body, node.orelse)):
+            seen_shapes = [shapes(node, side, variable) for side in (node.body, node.orelse)]
+            differ = all(seen_shapes) and not seen_shapes[0] & seen_shapes[1]
+            if differ or any(reshapes(side, variable) for side in (node.body, node.orelse)):
                 return self._gap(node, f"its branches give {variable!r} different shapes")
         taken = self._operands(sides, changed, before)
-        result = _packed(changed)
-        functions = [_function(f"when_{w}", taken, [*s, ast.Return(result)]) for w, s in zip(("true", "false"), sides)]
+        result = packed(changed)
+        functions = [function(f"when_{w}", taken, [*s, ast.Return(result)]) for w, s in zip(("true", "false"), sides)]
         made = assign(changed, self._cond(node.test, taken), node)
+        for flag in changed:
+            if all(isinstance(v, ast.Constant) for v in assigned(node, flag)):
+                self.tests.add_flag(flag)
         return [*(dress(f, node) if f is functions[0] else f for f in functions), made]
 
     def _early_return(self, node: ast.If, rest: list[ast.stmt]) -> list[ast.stmt] | None:
         sides = [list(node.body), list(node.orelse)]
-        sides = [side if _returns(side) else [*side, *rest] for side in sides]
-        if not all(map(_returns, sides)) or _effect(node, may_return=True) is not None:
+        sides = [side if returns(side) else [*side, *rest] for side in sides]
+        if not all(map(returns, sides)) or effect(node, may_return=True) is not None:
             return None
         sides = [self.block(side, frozenset(), ends=True) for side in sides]
         taken = self._operands(sides, [], self._bound_before(node))
-        functions = [_function(f"when_{w}", taken, side) for w, side in zip(("true", "false"), sides)]
+        functions = [function(f"when_{w}", taken, side) for w, side in zip(("true", "false"), sides)]
         return [*functions, ast.copy_location(ast.Return(self._cond(node.test, taken)), node)]
 
     def _operands(self, sides: list[list[ast.stmt]], changed: list[str], before: set[str]) -> list[str]:
@@ -106,7 +121,7 @@ class Branches:
         for side in sides:
             bound = set(stored(side))
             needed |= (read_before_write(side, kept=False) & bound) | {
-                n for n in changed if n in bound and n not in _sure(side)
+                n for n in changed if n in bound and n not in sure(side)
             }
         return sorted(needed & before)
 
@@ -117,14 +132,15 @@ class Branches:
     # --- loops
 
     def _loop(self, node: ast.While | ast.For, live: frozenset[str]) -> list[ast.stmt]:
+        node.body = self._skipping(node.body)
         on_value = isinstance(node, ast.While) and self.tests.is_value(node.test)
-        stops = [s for s in node.body if isinstance(s, ast.If) and self.tests.is_value(s.test) and _leaves(s)]
+        stops = [s for s in node.body if isinstance(s, ast.If) and self.tests.is_value(s.test) and leaves(s)]
         if not on_value and not stops:
             inner = live | read_before_write([node], kept=False)
             node.body = self.block(node.body, inner, ends=False)
             return [node]
         reads_index = isinstance(node, ast.For) and bool(set(stored([node.target])) & live)
-        if node.orelse or reads_index or any(isinstance(n, ast.Return) for n in _own(node)):
+        if node.orelse or reads_index or any(isinstance(n, ast.Return) for n in own(node)):
             return self._gap(node, "a value breaks it off, and what follows depends on where")
         if not stops:
             return self._while(node, live)
@@ -133,7 +149,7 @@ class Branches:
         self.tests.names.add(flag)
         has_break = any(isinstance(s.body[-1], ast.Break) for s in stops)
         body = self._guarded(node.body, flag)
-        if any(isinstance(n, ast.Break | ast.Continue) for s in body for n in _own(s)):
+        if any(isinstance(n, ast.Break | ast.Continue) for s in body for n in own(s)):
             return self._gap(node, "it is left from within another statement")
         start = [assign(flag, ast.Constant(False), node)] if has_break else []
         going = ast.UnaryOp(ast.Not(), name(flag))
@@ -146,10 +162,30 @@ class Branches:
             node.test = going if is_open else ast.BoolOp(ast.And(), [going, node.test])
         return [*start, *self._while(node, live)]
 
+    def _skipping(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """A loop's body in which a `continue` deep inside a branch is a flag that the rest of the body asks."""
+        for index, statement in enumerate(body):
+            if isinstance(statement, ast.If) and (left := self._last_continue(statement)) is not None:
+                self.tests.add_flag(_SKIPPED)
+                left.body[-1] = assign(_SKIPPED, ast.Constant(True), left.body[-1])
+                rest = ast.If(ast.UnaryOp(ast.Not(), name(_SKIPPED)), self._skipping(body[index + 1 :]), [])
+                start = assign(_SKIPPED, ast.Constant(False), statement)
+                return [*body[:index], start, statement, *([ast.copy_location(rest, statement)] if rest.body else [])]
+        return body
+
+    def _last_continue(self, statement: ast.If) -> ast.If | None:
+        """The branch on a value that ends a branch, with `continue` as its own end."""
+        inner = statement.body[-1]
+        if statement.orelse or not isinstance(inner, ast.If) or inner.orelse:
+            return None
+        if isinstance(inner.body[-1], ast.Continue):
+            return inner if self.tests.is_value(inner.test) else None
+        return self._last_continue(inner)
+
     def _guarded(self, body: list[ast.stmt], flag: str) -> list[ast.stmt]:
         """A loop's body without `break` and `continue`: what follows them stands under the contrary test."""
         for index, statement in enumerate(body):
-            if isinstance(statement, ast.If) and self.tests.is_value(statement.test) and _leaves(statement):
+            if isinstance(statement, ast.If) and self.tests.is_value(statement.test) and leaves(statement):
                 rest = self._guarded(body[index + 1 :], flag)
                 first = statement.body[:-1]
                 if isinstance(statement.body[-1], ast.Continue):
@@ -163,7 +199,7 @@ class Branches:
         return body
 
     def _while(self, node: ast.While, live: frozenset[str]) -> list[ast.stmt]:
-        if (reason := _effect(node)) is not None:
+        if (reason := effect(node)) is not None:
             return self._gap(node, reason)
         tested = {n.id for n in loads([node.test])}
         early = read_before_write(node.body, kept=False)
@@ -175,10 +211,10 @@ class Branches:
         body = self.block(node.body, frozenset({*live, *tested, *early}), ends=False)
         opened = [assign(carry, name("carry"))] if len(carry) > 1 else []
         parameter = "carry" if len(carry) > 1 else carry[0]
-        test = _function("goes_on", [parameter], [*opened, ast.Return(self.tests.truth(node.test))])
-        step = _function("step", [parameter], [*opened, *body, ast.Return(_packed(carry))])
+        test = function("goes_on", [parameter], [*opened, ast.Return(self.tests.truth(node.test))])
+        step = function("step", [parameter], [*opened, *body, ast.Return(packed(carry))])
         self.context.imports.add("from jax import lax")
-        made = assign(carry, call("lax.while_loop", name("goes_on"), name("step"), _packed(carry)), node)
+        made = assign(carry, call("lax.while_loop", name("goes_on"), name("step"), packed(carry)), node)
         return [dress(test, node), step, made]
 
     # --- the rest
@@ -193,7 +229,7 @@ class Branches:
                 and getattr(other, "lineno", 0) < node.lineno
             ):
                 found.add(other.id)
-        return found | {n for n in self.tests.names if n.startswith("is_done")}
+        return found | {n for n in self.tests.names if n.startswith("is_done")} | (self.tests.flags & {_SKIPPED})
 
     def _check_left_out(self, node: ast.stmt) -> None:
         self.context.assume(node, f"a check of values is left out: {ast.unparse(node).splitlines()[0]}")
@@ -218,91 +254,6 @@ class _Choices(ast.NodeTransformer):
         made = call(self.context.use("control", "cond"), self.tests.choice(node.test), *sides)
         made.seen = {k: v for k, v in getattr(node, "seen", {}).items() if k != "callee"}
         return ast.copy_location(made, node)
-
-
-def _own(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Nodes of a statement without those of functions and, for `break`, loops inside it."""
-    pending: list[ast.AST] = [statement]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending += [c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.FunctionDef | ast.Lambda)]
-
-
-def _leaves(node: ast.If) -> bool:
-    return isinstance(node.body[-1], ast.Break | ast.Continue) and not node.orelse
-
-
-def _only_raises(body: list[ast.stmt]) -> bool:
-    return isinstance(body[-1], ast.Raise) and all(isinstance(s, ast.Raise | ast.Assign) for s in body)
-
-
-def _returns(body: list[ast.stmt]) -> bool:
-    """Whether a block returns a value on every way through it."""
-    last = body[-1] if body else None
-    if isinstance(last, ast.If):
-        return _returns(last.body) and _returns(last.orelse)
-    return isinstance(last, ast.Return) and last.value is not None and not is_none(last.value)
-
-
-def _effect(node: ast.stmt, *, may_return: bool = False) -> str | None:
-    """What a branch does beside binding names; None when that is all it does."""
-    for child in _own(node):
-        if isinstance(child, ast.Attribute | ast.Subscript) and isinstance(child.ctx, ast.Store):
-            return f"it sets {ast.unparse(child)}, which a compiled branch cannot"
-        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
-            return f"it calls {ast.unparse(child.value.func)} for an effect"
-        if isinstance(child, ast.Break | ast.Continue | ast.Raise | ast.Yield | ast.Global | ast.Nonlocal):
-            return f"it has a `{type(child).__name__.lower()}`"
-        if isinstance(child, ast.Return) and not may_return:
-            return "it returns from within a loop"
-    return None
-
-
-def _shapes(node: ast.If, side: list[ast.stmt], variable: str) -> set[tuple[int, ...]]:
-    """Shapes that runs saw a name have at the end of a branch; empty where none came to it."""
-    assigned = [s for statement in side for s in ast.walk(statement) if isinstance(s, ast.Assign)]
-    last = [s.value for s in assigned if [ast.unparse(t) for t in s.targets] == [variable]][-1:]
-    if not last:
-        last = [] if variable in stored(side) else [n for n in ast.walk(node) if _reads_name(n, variable)][:1]
-    return {tuple(shape) for value in last for shape in seen(value).get("shapes", ())}
-
-
-def _reshapes(side: list[ast.stmt], variable: str) -> bool:
-    """Whether a branch that no run took cuts or joins what a name holds."""
-    for statement in side:
-        value = statement.value if isinstance(statement, ast.Assign) else None
-        if value is None or [ast.unparse(t) for t in statement.targets] != [variable] or seen(value):
-            continue
-        if isinstance(value, ast.Subscript) and any(isinstance(n, ast.Slice) for n in ast.walk(value.slice)):
-            return True
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in RESHAPING:
-            return True
-    return False
-
-
-def _reads_name(node: ast.AST, variable: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Load)
-
-
-def _sure(side: list[ast.stmt]) -> set[str]:
-    """Names that a block binds on every way through it."""
-    found: set[str] = set()
-    for statement in side:
-        if isinstance(statement, ast.If):
-            found |= _sure(statement.body) & _sure(statement.orelse)
-        elif not isinstance(statement, ast.For | ast.While | ast.Try):
-            found |= set(stored([statement]))
-    return found
-
-
-def _packed(names: list[str]) -> ast.expr:
-    return name(names[0]) if len(names) == 1 else ast.Tuple([name(n) for n in names], ast.Load())
-
-
-def _function(title: str, parameters: list[str], body: list[ast.stmt]) -> ast.FunctionDef:
-    arguments = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
-    return ast.FunctionDef(title, arguments, body or [ast.Pass()], [], None, type_params=[], lineno=0, col_offset=0)
 
 
 EXAMPLES = (

@@ -19,6 +19,7 @@ class ValueTests:
         self.context, self.function = context, function
         self.types = Kinds(context, definition, function)
         self.names: set[str] = set()  # local names of numbers and truths that were read from tensors
+        self.flags: set[str] = set()  # those of them that Python may know: they are bound before a branch, too
         self._name_read_numbers()
 
     def plain(self) -> bool:
@@ -47,12 +48,21 @@ class ValueTests:
 
     def choice(self, test: ast.expr) -> ast.expr:
         """The test for a choice that Python makes where it can: what comes before the first value stays Python's."""
+        if isinstance(test, ast.Name) and test.id in self.flags:
+            return test
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and ast.unparse(test.operand) in self.flags:
+            return call(self.context.use("control", "negated"), test.operand)
         if isinstance(test, ast.BoolOp) and not self.is_value(test.values[0]):
             first = next(i for i, v in enumerate(test.values) if self.is_value(v))
             rest = test.values[first:]
             last = rest[0] if len(rest) == 1 else ast.copy_location(ast.BoolOp(test.op, rest), test)
             return ast.copy_location(ast.BoolOp(test.op, [*test.values[:first], self.truth(last)]), test)
         return self.truth(test)
+
+    def add_flag(self, flag: str) -> None:
+        """Let a name be a truth that is a value in some calls and Python's in others."""
+        self.names.add(flag)
+        self.flags.add(flag)
 
     def truth(self, test: ast.expr) -> ast.expr:
         """The test as an expression of one traced truth."""

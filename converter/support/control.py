@@ -24,8 +24,13 @@ def some(*values: Array | bool | float) -> Bool[Array, ""]:
     return jnp.stack([truth(value) for value in values]).any()
 
 
+def negated(value: Any) -> Any:
+    """`not` of a value, or of what is known while the program is traced."""
+    return ~truth(value) if isinstance(value, jax.Array) else not value
+
+
 def cond(test: Any, when_true: Callable[..., Any], when_false: Callable[..., Any], *operands: Any) -> Any:
     """`lax.cond`; a test that is known while the program is traced (no array) chooses the branch there."""
     if isinstance(test, jax.Array):
-        return lax.cond(test, when_true, when_false, *operands)
+        return lax.cond(truth(test), when_true, when_false, *operands)
     return (when_true if test else when_false)(*operands)
