@@ -119,11 +119,11 @@ class Linear(Module):
         """The kernel in torch's layout [out_features, in_features]."""
         return (self.kernel[...].T if self.kernel is not None else self.tied[...]).astype(self.dtype)
 
-    def __call__(self, x: Array) -> Array:
-        """Map x [..., in_features] to [..., out_features]."""
+    def __call__(self, input: Array) -> Array:
+        """Map [..., in_features] to [..., out_features]."""
         if self.kernel is not None:
-            return project(x, self.kernel[...].astype(self.dtype), self.bias, self.precision)
-        return project(x, self.tied[...].astype(self.dtype).T, self.bias, self.precision)
+            return project(input, self.kernel[...].astype(self.dtype), self.bias, self.precision)
+        return project(input, self.tied[...].astype(self.dtype).T, self.bias, self.precision)
 
 
 def project(x: Array, kernel: Array, bias: Array | None = None, precision: str | None = None) -> Array:
@@ -270,7 +270,7 @@ class RMSNorm(_Norm):
     ):
         super().__init__(normalized_shape, eps, elementwise_affine, False, axes, config)
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array) -> Array:  # torch's own name for it
         """Normalise [..., *normalized_shape]; shape and dtype stay."""
         wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         eps = jnp.finfo(wide.dtype).eps if self.eps is None else self.eps

@@ -25,10 +25,10 @@ class _ChannelNorm(Module):
 
     bias: Any = Leaf()
 
-    def _parameters(self, channels: int, affine: bool, axes: Any, config: Any) -> None:
+    def _parameters(self, channels: int, affine: bool, axes: Any, config: Any, bias: bool = True) -> None:
         self.affine, self.dtype = affine, compute_dtype(config)
         self.scale = param(full((channels,), 1.0), axes, config) if affine else None
-        self.bias = param(full((channels,), 0.0), axes, config) if affine else None
+        self.bias = param(full((channels,), 0.0), axes, config) if affine and bias else None
 
     @property
     def weight(self) -> Any:
@@ -37,7 +37,8 @@ class _ChannelNorm(Module):
 
     def _affine(self, y: Array, dtype: Any) -> Array:
         if self.affine:
-            y = y * _per_channel(self.weight, y.ndim) + _per_channel(self.bias, y.ndim)
+            y = y * _per_channel(self.weight, y.ndim)
+            y = y if self.bias is None else y + _per_channel(self.bias, y.ndim)
         return y.astype(dtype)
 
 
@@ -58,13 +59,14 @@ class _TrackingNorm(_ChannelNorm):
         affine: bool | None = None,
         track_running_stats: bool | None = None,
         *,
+        bias: bool = True,
         axes: Sequence[str | None] | None = None,
         config: Any = None,
         rngs: nnx.Rngs | None = None,
     ):
         track = self.track_default if track_running_stats is None else track_running_stats
         self.num_features, self.eps, self.momentum, self.track_running_stats = num_features, eps, momentum, track
-        self._parameters(num_features, self.affine_default if affine is None else affine, axes, config)
+        self._parameters(num_features, self.affine_default if affine is None else affine, axes, config, bias)
         self.running_mean = Buffer(jnp.zeros(num_features), config=config) if track else None
         self.running_var = Buffer(jnp.ones(num_features), config=config) if track else None
         self.num_batches_tracked = Buffer(jnp.zeros((), int)) if track else None
@@ -85,8 +87,10 @@ class _TrackingNorm(_ChannelNorm):
         return self._affine((x - mean) * lax.rsqrt(var + self.eps), input.dtype)
 
     def _track(self, mean: Array, var: Array, count: int) -> None:
-        """Move the running statistics towards the batch's (the variance without bias)."""
+        """Move the running statistics towards the batch's (the variance without bias); an empty one only counts."""
         rate = self._rate()
+        if count == 0:
+            return
         var = var * (count / max(count - 1, 1))
         for buffer, batch in ((self.running_mean, mean), (self.running_var, var)):
             batch = lax.stop_gradient(batch.mean(0).reshape(-1))
@@ -180,6 +184,7 @@ class GroupNorm(_ChannelNorm):
         eps: float = 1e-5,
         affine: bool = True,
         *,
+        bias: bool = True,
         axes: Sequence[str | None] | None = None,
         config: Any = None,
         rngs: nnx.Rngs | None = None,
@@ -187,7 +192,7 @@ class GroupNorm(_ChannelNorm):
         if num_channels % num_groups:
             raise ValueError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self._parameters(num_channels, affine, axes, config)
+        self._parameters(num_channels, affine, axes, config, bias)
 
     def __call__(self, input: Array) -> Array:
         """Normalise [n, c, *spatial]; shape and dtype stay."""

@@ -61,6 +61,8 @@ def build(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _taken(made: Any) -> set[str]:
+    if isinstance(made, functools.partial):  # it makes partials of a loss: neither parameters nor draws
+        return set()
     return set(inspect.signature(made.__init__ if inspect.isclass(made) else made).parameters)
 
 

@@ -35,59 +35,115 @@ def rms_norm(normalized_shape, eps=None, elementwise_affine=True, device=None, d
 
 
 @module("torch.nn.GroupNorm", weights=_AFFINE)
-def group_norm(num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None):
-    return GroupNorm(num_groups, num_channels, eps=eps, affine=affine)
+def group_norm(num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
+    return GroupNorm(num_groups, num_channels, eps=eps, affine=affine, bias=bias)
 
 
 @module("torch.nn.BatchNorm1d", weights=_RUNNING)
-def batch_norm1d(num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
-    return BatchNorm1d(num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats)
+def batch_norm1d(
+    num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True
+):
+    return BatchNorm1d(
+        num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats, bias=bias
+    )
 
 
 @module("torch.nn.BatchNorm2d", weights=_RUNNING)
-def batch_norm2d(num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
-    return BatchNorm2d(num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats)
+def batch_norm2d(
+    num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True
+):
+    return BatchNorm2d(
+        num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats, bias=bias
+    )
 
 
 @module("torch.nn.BatchNorm3d", weights=_RUNNING)
-def batch_norm3d(num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None):
-    return BatchNorm3d(num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats)
+def batch_norm3d(
+    num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, device=None, dtype=None, *, bias=True
+):
+    return BatchNorm3d(
+        num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats, bias=bias
+    )
 
 
 @module("torch.nn.InstanceNorm1d", weights=_RUNNING)
 def instance_norm1d(
-    num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None
+    num_features,
+    eps=1e-5,
+    momentum=0.1,
+    affine=False,
+    track_running_stats=False,
+    device=None,
+    dtype=None,
+    *,
+    bias=True,
 ):
     return InstanceNorm1d(
-        num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats
+        num_features,
+        eps=eps,
+        momentum=momentum,
+        affine=affine,
+        track_running_stats=track_running_stats,
+        bias=bias,
     )
 
 
 @module("torch.nn.InstanceNorm2d", weights=_RUNNING)
 def instance_norm2d(
-    num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None
+    num_features,
+    eps=1e-5,
+    momentum=0.1,
+    affine=False,
+    track_running_stats=False,
+    device=None,
+    dtype=None,
+    *,
+    bias=True,
 ):
     return InstanceNorm2d(
-        num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats
+        num_features,
+        eps=eps,
+        momentum=momentum,
+        affine=affine,
+        track_running_stats=track_running_stats,
+        bias=bias,
     )
 
 
 @module("torch.nn.InstanceNorm3d", weights=_RUNNING)
 def instance_norm3d(
-    num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False, device=None, dtype=None
+    num_features,
+    eps=1e-5,
+    momentum=0.1,
+    affine=False,
+    track_running_stats=False,
+    device=None,
+    dtype=None,
+    *,
+    bias=True,
 ):
     return InstanceNorm3d(
-        num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats
+        num_features,
+        eps=eps,
+        momentum=momentum,
+        affine=affine,
+        track_running_stats=track_running_stats,
+        bias=bias,
     )
 
 
 @module("torch.nn.SyncBatchNorm", weights=_RUNNING)
 def sync_batch_norm(
     num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, process_group=None, device=None,
-    dtype=None,
+    dtype=None, *, bias=True,
 ):  # fmt: skip
     return SyncBatchNorm(
-        num_features, eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats
+        num_features,
+        eps=eps,
+        momentum=momentum,
+        affine=affine,
+        track_running_stats=track_running_stats,
+        bias=bias,
     )
 
 

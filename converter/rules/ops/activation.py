@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from maxcode.converter.arguments import is_omitted, is_true, literal
+from maxcode.converter.arguments import is_omitted, literal
 from maxcode.converter.rule import op
+from maxcode.converter.support import drawn
 
 _ZERO_D = ("input",)  # lifted to vectors where they are 0-d
 _NO_DIM = {"dim is not given; torch chooses it from the rank with a warning, so name it": lambda dim: is_omitted(dim)}
-_RANDOM = {"random slopes in training mode are not converted": lambda training: is_true(training)}
 
 
 @op("torch.relu", "torch.Tensor.relu", "torch.nn.functional.relu")
@@ -78,9 +78,9 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
     return jax.nn.leaky_relu(input, negative_slope)
 
 
-@op("torch.rrelu", "torch.nn.functional.rrelu", limits=_RANDOM)
+@op("torch.rrelu", "torch.nn.functional.rrelu")
 def rrelu(input, lower=0.125, upper=0.3333333333333333, training=False, inplace=False):
-    return jax.nn.leaky_relu(input, (lower + upper) / 2)
+    return drawn.rrelu(input, lower, upper, training)
 
 
 @op("torch.prelu", "torch.nn.functional.prelu", "torch.Tensor.prelu")

@@ -198,3 +198,12 @@ def test_batch_norm_without_momentum_averages_all_batches():
     """None is a value of its own, not an omitted argument: torch's default is 0.1."""
     layer = build("BatchNorm1d(3, momentum=None)")
     assert layer.momentum is None
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_unpooling_layer_agrees_with_torch(spatial):
+    x = torch.randn((2, 3, 6, 4, 4)[: spatial + 2], dtype=torch.float64)
+    pooled, places = getattr(torch.nn, f"MaxPool{spatial}d")(2, return_indices=True)(x)
+    want = getattr(torch.nn, f"MaxUnpool{spatial}d")(2)(pooled, places)
+    found = build(f"MaxUnpool{spatial}d(2)")(jnp.asarray(pooled.numpy()), jnp.asarray(places.numpy()))
+    np.testing.assert_array_equal(found, want)
