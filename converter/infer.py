@@ -21,6 +21,12 @@ _NONE = frozenset({"none"})
 _TENSOR_PREFIX = "torch.Tensor."
 _PLAIN = (str, bytes, list, tuple, dict, set, int, float, complex)
 _SEVERAL = ("LSTM", "GRU", "RNN", "LSTMCell", "MultiheadAttention")  # layers that give more than one tensor
+# Methods of a tensor that give no tensor.
+_NUMBERS = {
+    "size": "tuple", "stride": "tuple", "dim": "int", "ndimension": "int", "numel": "int", "nelement": "int",
+    "element_size": "int", "is_floating_point": "bool", "is_complex": "bool", "is_contiguous": "bool",
+    "tolist": "list",
+}  # fmt: skip
 _NO_VALUE = frozenset({"self", "cls", "super"})
 
 
@@ -116,7 +122,8 @@ class Kinds:
         if qualified.split(".")[0] == "torch":
             return TENSOR
         if isinstance(node.func, ast.Attribute) and self.is_method(node.func):
-            return frozenset({"tuple"} if node.func.attr == "size" and not node.args else TENSOR)
+            given = node.func.attr == "size" and bool(node.args or node.keywords)
+            return frozenset({"int"} if given else {_NUMBERS[node.func.attr]}) if node.func.attr in _NUMBERS else TENSOR
         return TENSOR if self._is_layer_call(node) else frozenset()
 
     def _is_layer_call(self, node: ast.Call) -> bool:

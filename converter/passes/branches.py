@@ -25,7 +25,7 @@ from maxcode.converter.passes.branch_parts import (
     sure,
 )
 from maxcode.converter.passes.host import reads_values
-from maxcode.converter.passes.value_tests import ValueTests
+from maxcode.converter.value_tests import ValueTests
 
 _SKIPPED = "is_skipped"
 _HINT = "compute both sides and choose with torch.where, or let both branches bind the same names"

@@ -13,11 +13,11 @@ from maxcode.converter.calls import Function
 from maxcode.converter.config_class import module_parameters
 from maxcode.converter.constructing import after_docstring, after_super, all_bases, fqn, is_unfilled, rank_of
 from maxcode.converter.context import Context, Definition, callees, kinds
+from maxcode.converter.default_layers import convert_defaults
 from maxcode.converter.held import HeldParameters, becomes_attribute, is_parameter, keeps_table
 from maxcode.converter.layer_values import DROPPED, RUN, apply_layer, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
-from maxcode.converter.passes.default_layers import convert_defaults
 from maxcode.converter.passes.needs import BUFFER, PARAMETER, Needs, class_name, is_super_init, torch_base
 from maxcode.converter.rule import NoRule
 from maxcode.converter.ties import tie_weights
@@ -71,6 +71,8 @@ class Constructors(ast.NodeTransformer):
         self.function.body.insert(after_super(self.function.body), own)
         parameters = [a.arg for a in self.function.args.args[1:]] + [a.arg for a in self.function.args.kwonlyargs]
         fields = {field for field, *_ in module_parameters(self.context.facts)}
+        if self.function.args.kwarg is not None:  # what the constructor takes as `**kwargs`
+            parameters += sorted(fields - set(parameters))
         made = call("cls", **{p: dotted(f"config.{p}") for p in parameters if p in fields})
         made.keywords += [ast.keyword(self.run_name, name("config")), ast.keyword("rngs", name("rngs"))]
         method = ast.parse(

@@ -246,7 +246,12 @@ def _constructor(cls: type, target: dict) -> list[dict]:
         elif isinstance(given, list) and index < len(given):
             row["value"] = given[index]
         rows.append(row)
-    return rows
+    known = {row["name"] for row in rows}
+    return (
+        rows + [{"name": n, "value": v} for n, v in given.items() if n not in known]
+        if isinstance(given, dict)
+        else rows
+    )
 
 
 def _describe(value: Any) -> dict:

@@ -112,6 +112,6 @@ def test_every_pass_says_what_it_does_and_why_it_stands_there():
 
 def test_every_file_of_a_pass_is_in_the_order_or_helps_one():
     folder = Path(pipeline.tidy.__file__).parent
-    helpers = {"alias_calls", "keywords", "memory", "needs", "storages", "tensor_tests"}
+    helpers = {"alias_calls", "branch_parts", "keywords", "memory", "needs", "storages", "tensor_tests"}
     collecting = {"plumbing", "rope"}  # run by `collect`, since they decide what is reached
     assert {p.stem for p in folder.glob("*.py")} == {p.name for p in pipeline.PASSES} | helpers | collecting
