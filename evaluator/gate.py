@@ -142,6 +142,8 @@ def scales(run: Path, target: dict[str, Any], package: Path, options: Options, s
     second = [_derived(run, package, options.second_checks, SECOND, options, say)] if options.second_checks else []
     if target.get("weights") != "stored" and not target.get("full_size"):
         return [Scale("random weights", run, tuple(wanted), source), *second]
+    if not target.get("config_class"):  # built from arguments: no smaller configuration can be derived
+        return [Scale("real weights", run, tuple(wanted), source), *second]
     real = tuple(name for name in wanted if name in ON_REAL)
     small = tuple(name for name in wanted if name not in ON_REAL)
     name = "real weights" if target.get("weights") == "stored" else "random weights, full size"

@@ -218,6 +218,8 @@ def _validate_config(folder: Path, target: Target) -> None:
         config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise MaxCodeError(str(path), f"not JSON ({error})", "a model configuration", "download it again") from None
+    if isinstance(config, dict) and isinstance(config.get("_class_name"), str) and "model_type" not in config:
+        return  # a layer library's class; the oracle knows which there are
     model_type = config.get("model_type") if isinstance(config, dict) else None
     if not isinstance(model_type, str):
         raise MaxCodeError(

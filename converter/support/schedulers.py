@@ -1,238 +1,166 @@
-"""Learning rate schedulers with torch's names, arguments and arithmetic: Python numbers on the host.
+"""Samplers of diffusion models: the source's names and arguments, tables on the host, one pure step for a scan.
 
-They set `optimizer.param_groups[i]["lr"]`, which a compiled step is given as an argument; so they may step when the
-source says (each batch, each epoch, on a metric), and a rate is computed in double precision whatever the model is.
+    scheduler = FlowMatchEulerDiscreteScheduler.from_json("scheduler/scheduler_config.json")
+    schedule = scheduler.set_timesteps(10, mu=0.6)
+    state = schedule.init_state(latents)
+    latents, state = schedule.step(model_output, i, latents, state)        # i may be traced
+
+Tables are computed in numpy, in float32 where the source says so: `float32` is the source's explicit torch dtype, which
+the exact check lifts, `np.float32` stays as it is there.
 """
 
+import dataclasses
+import inspect
+import json
 import math
-from bisect import bisect_right
-from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-from .optim import Optimizer
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+float32 = jnp.float32  # the parity check lifts this to float64
 
 
-class LRScheduler:
-    """Base: `get_lr()` says the rates of the groups for `last_epoch`, the number of `step()` calls.
+class Scheduler:
+    """Constructor arguments as `config`, defaults included; subclasses say which values they cannot take."""
 
-    `initial` is True while the constructor takes the first step, which sets the rates of step 0.
-    """
+    order = 1
+    refused: ClassVar[dict[str, tuple[Any, str]]] = {}  # argument -> the only value that is converted, and why
 
-    initial = False
+    def __init__(self, **values: Any):
+        known = {n: p.default for n, p in inspect.signature(self.defaults).parameters.items()}
+        if unknown := sorted(set(values) - set(known)):
+            raise TypeError(f"{type(self).__name__} takes no {', '.join(unknown)}; it takes {', '.join(known)}")
+        self.config: dict[str, Any] = {**known, **values}
+        for name, (only, why) in self.refused.items():
+            if self.config[name] != only:
+                raise NotImplementedError(f"{type(self).__name__}: {name}={self.config[name]!r}: {why}")
+        chosen = [n for n in ("use_karras_sigmas", "use_exponential_sigmas") if self.config.get(n)]
+        if len(chosen) > 1:
+            raise ValueError(f"{type(self).__name__}: only one of {', '.join(chosen)} can be used")
 
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
-        if last_epoch != -1:
-            raise ValueError(f"{type(self).__name__}: last_epoch is {last_epoch}; resuming is not offered, expected -1")
-        self.optimizer, self.last_epoch = optimizer, last_epoch
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
-        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
-        self._first_step()
-
-    def _first_step(self) -> None:
-        self._step_count = 0
-        self.initial = True
-        self.step()
-        self.initial = False
-
-    def get_lr(self) -> list[float]:
-        """The rate of each group at `last_epoch`."""
+    @staticmethod
+    def defaults() -> None:
+        """The constructor's arguments, as a signature."""
         raise NotImplementedError
 
-    def get_last_lr(self) -> list[float]:
-        """The rates that were set last."""
-        return self._last_lr
-
-    def step(self, epoch: Any = None) -> None:
-        """Go on by one, or to `epoch`."""
-        self._step_count += 1
-        self.go_to(epoch)
-
-    def go_to(self, epoch: Any = None) -> None:
-        """Set the rates of the next step, or of `epoch`, by its closed form where there is one."""
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        closed = getattr(self, "_get_closed_form_lr", None)
-        self._set(closed() if epoch is not None and closed is not None else self.get_lr())
-
-    def _set(self, values: Iterable[float]) -> None:
-        for group, value in zip(self.optimizer.param_groups, values, strict=True):
-            group["lr"] = value
-        self._last_lr = self._rates()
-
-    def _rates(self) -> list[float]:
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def _times(self, factor: float) -> list[float]:
-        return [rate * factor for rate in self._rates()]
+    @classmethod
+    def from_json(cls, path: str | Path) -> Self:
+        """Read the source's scheduler_config.json; entries of the source's own bookkeeping are passed over."""
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        known = inspect.signature(cls.defaults).parameters
+        return cls(**{k: v for k, v in found.items() if k in known})
 
 
-_LRScheduler = LRScheduler
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """The times of one run, and the step between them. Subclasses add `step`, those that need it `scale_model_input`.
+
+    Args:
+      timesteps: what the model is told at each step.
+      sigmas: noise levels, one more than there are steps.
+      config: the scheduler's arguments.
+      init_noise_sigma: factor of the initial noise.
+    """
+
+    timesteps: np.ndarray
+    sigmas: np.ndarray
+    config: dict[str, Any]
+    init_noise_sigma: float = 1.0
+
+    def scale_model_input(self, sample: Array, i: Any) -> Array:
+        """The sample as the model takes it at step `i`."""
+        return sample
+
+    def init_state(self, sample: Array) -> Any:
+        """What steps hand on to each other beside the sample; None where they do not."""
+        return None
+
+    def sigma(self, i: Any) -> Array:
+        """The noise level before step `i`."""
+        return jnp.asarray(self.sigmas)[i]
 
 
-class LambdaLR(LRScheduler):
-    """The initial rate times `lr_lambda(step)`."""
-
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
-        self.lr_lambdas = per_group("lr_lambda", optimizer, lr_lambda)
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        """Each group's own function of the step."""
-        return [base * factor(self.last_epoch) for factor, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
+class _FlowMatchSchedule(Schedule):
+    def step(self, model_output: Array, i: Any, sample: Array, state: Any = None) -> tuple[Array, Any]:
+        """Euler's step along the predicted velocity, in float32."""
+        dt = self.sigma(i + 1) - self.sigma(i)
+        return (sample.astype(float32) + dt * model_output).astype(model_output.dtype), state
 
 
-class MultiplicativeLR(LRScheduler):
-    """The rate before times `lr_lambda(step)`."""
+class FlowMatchEulerDiscreteScheduler(Scheduler):
+    """Straight paths between noise and data; the times may be shifted by the number of positions (`mu`)."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1):
-        self.lr_lambdas = per_group("lr_lambda", optimizer, lr_lambda)
-        super().__init__(optimizer, last_epoch)
+    refused: ClassVar[dict[str, tuple[Any, str]]] = {
+        "use_beta_sigmas": (False, "beta sigmas need scipy"),
+        "stochastic_sampling": (False, "steps that draw noise are not converted"),
+    }
 
-    def get_lr(self) -> list[float]:
-        """Nothing changes at step 0."""
-        if self.initial:
-            return self._rates()
-        return [rate * factor(self.last_epoch) for rate, factor in zip(self._rates(), self.lr_lambdas, strict=True)]
+    @staticmethod
+    def defaults(
+        num_train_timesteps=1000, shift=1.0, use_dynamic_shifting=False, base_shift=0.5, max_shift=1.15,
+        base_image_seq_len=256, max_image_seq_len=4096, invert_sigmas=False, shift_terminal=None,
+        use_karras_sigmas=False, use_exponential_sigmas=False, use_beta_sigmas=False, time_shift_type="exponential",
+        stochastic_sampling=False,
+    ) -> None:  # fmt: skip
+        """The source's arguments."""
 
+    def set_timesteps(
+        self, num_inference_steps: int | None = None, *, sigmas: Any = None, mu: float | None = None
+    ) -> Schedule:
+        """The schedule of a run: `sigmas` before shifting, evenly spaced by default.
 
-class StepLR(LRScheduler):
-    """Times `gamma` every `step_size` steps."""
+        Raises:
+          ValueError: no `mu` though the configuration shifts by it, or another number of sigmas than of steps.
+        """
+        config, steps = self.config, self.config["num_train_timesteps"]
+        if config["use_dynamic_shifting"] and mu is None:
+            raise ValueError("mu has to be given where use_dynamic_shifting is set")
+        if sigmas is None:
+            first, last = self._ends()
+            values = np.linspace(first * steps, last * steps, num_inference_steps) / steps
+        else:
+            values = np.array(sigmas).astype(np.float32)
+            if num_inference_steps not in (None, len(values)):
+                raise ValueError(f"{len(values)} sigmas for {num_inference_steps} steps")
+        values = self._shifted(values, mu)
+        if config["shift_terminal"]:
+            values = 1 - (1 - values) / ((1 - values[-1]) / (1 - config["shift_terminal"]))
+        values = respaced(values, len(values), config)
+        values = np.asarray(values).astype(float32)
+        if config["invert_sigmas"]:
+            values = 1.0 - values
+        timesteps = values * steps
+        end = np.full(1, 1.0 if config["invert_sigmas"] else 0.0, values.dtype)
+        return _FlowMatchSchedule(timesteps, np.concatenate([values, end]), config)
 
-    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
-        self.step_size, self.gamma = step_size, gamma
-        super().__init__(optimizer, last_epoch)
+    def _ends(self) -> tuple[float, float]:
+        """The largest and smallest sigma of training."""
+        steps = self.config["num_train_timesteps"]
+        sigmas = np.array([steps, 1]).astype(float32) / steps
+        if not self.config["use_dynamic_shifting"]:
+            shift = self.config["shift"]
+            sigmas = shift * sigmas / (1 + (shift - 1) * sigmas)
+        return float(sigmas[0]), float(sigmas[1])
 
-    def get_lr(self) -> list[float]:
-        """From the rate before, so that several schedulers may act on one optimizer."""
-        turns = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
-        return self._times(self.gamma) if turns else self._rates()
-
-    def _get_closed_form_lr(self) -> list[float]:
-        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
-
-
-class MultiStepLR(LRScheduler):
-    """Times `gamma` at each of the milestones, several times where one is listed several times."""
-
-    def __init__(self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
-        self.milestones, self.gamma = sorted(milestones), gamma
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        """From the rate before."""
-        count = self.milestones.count(self.last_epoch)
-        return self._times(self.gamma**count) if count else self._rates()
-
-    def _get_closed_form_lr(self) -> list[float]:
-        return [base * self.gamma ** bisect_right(self.milestones, self.last_epoch) for base in self.base_lrs]
-
-
-class ConstantLR(LRScheduler):
-    """Times `factor` for the first `total_iters` steps."""
-
-    def __init__(self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
-        self.factor, self.total_iters = factor, total_iters
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        """Taken back when the time is over."""
-        if self.last_epoch == 0:
-            return self._times(self.factor)
-        return self._times(1.0 / self.factor) if self.last_epoch == self.total_iters else self._rates()
-
-    def _get_closed_form_lr(self) -> list[float]:
-        over = self.last_epoch >= self.total_iters
-        return [base * (self.factor + over * (1 - self.factor)) for base in self.base_lrs]
-
-
-class LinearLR(LRScheduler):
-    """A factor that goes from `start_factor` to `end_factor` in a straight line over `total_iters` steps."""
-
-    def __init__(
-        self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
-        last_epoch: int = -1,
-    ):  # fmt: skip
-        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        """The rate before times the quotient of two neighbours on the line."""
-        if self.last_epoch == 0:
-            return self._times(self.start_factor)
-        if self.initial or self.last_epoch > self.total_iters:
-            return self._rates()
-        rise = self.end_factor - self.start_factor
-        return self._times(1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise))
-
-    def _get_closed_form_lr(self) -> list[float]:
-        rise = (self.end_factor - self.start_factor) * min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * (self.start_factor + rise) for base in self.base_lrs]
+    def _shifted(self, values: np.ndarray, mu: float | None) -> np.ndarray:
+        if not self.config["use_dynamic_shifting"]:
+            shift = self.config["shift"]
+            return shift * values / (1 + (shift - 1) * values)
+        assert mu is not None
+        factor = math.exp(mu) if self.config["time_shift_type"] == "exponential" else mu
+        return factor / (factor + (1 / values - 1) ** 1.0)
 
 
-class ExponentialLR(LRScheduler):
-    """Times `gamma` every step."""
-
-    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1):
-        self.gamma = gamma
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        """Nothing changes at step 0."""
-        return self._rates() if self.initial else self._times(self.gamma)
-
-    def _get_closed_form_lr(self) -> list[float]:
-        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
-
-
-class PolynomialLR(LRScheduler):
-    """The initial rate times (1 - step / total_iters) ** power, zero afterwards."""
-
-    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
-        self.total_iters, self.power = total_iters, power
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        """The rate before times the quotient of two neighbours on the curve."""
-        if self.initial or self.last_epoch > self.total_iters:
-            return self._rates()
-        left, before = 1.0 - self.last_epoch / self.total_iters, 1.0 - (self.last_epoch - 1) / self.total_iters
-        return self._times((left / before) ** self.power)
-
-    def _get_closed_form_lr(self) -> list[float]:
-        left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
-        return [base * left**self.power for base in self.base_lrs]
-
-
-class CosineAnnealingLR(LRScheduler):
-    """From the initial rate to `eta_min` and back along a cosine of period 2 * T_max (Loshchilov and Hutter 2017)."""
-
-    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
-        self.T_max, self.eta_min = T_max, eta_min
-        super().__init__(optimizer, last_epoch)
-
-    def get_lr(self) -> list[float]:
-        """The rate before times the quotient of two neighbours on the cosine."""
-        if self.initial:
-            return self._rates()
-        groups = zip(self.base_lrs, self._rates(), strict=True)
-        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
-            half = (1 - math.cos(math.pi / self.T_max)) / 2
-            return [rate + (base - self.eta_min) * half for base, rate in groups]
-        quotient = self._height(self.last_epoch) / self._height(self.last_epoch - 1)
-        return [quotient * (rate - self.eta_min) + self.eta_min for _, rate in groups]
-
-    def _height(self, step: int) -> float:
-        return 1 + math.cos(math.pi * step / self.T_max)
-
-    def _get_closed_form_lr(self) -> list[float]:
-        return [self.eta_min + (base - self.eta_min) * self._height(self.last_epoch) / 2 for base in self.base_lrs]
-
-
-def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
-    """One value per parameter group. Raises ValueError where a list has another length."""
-    count = len(optimizer.param_groups)
-    if not isinstance(value, list | tuple):
-        return [value] * count
-    if len(value) != count:
-        raise ValueError(f"{name}: {len(value)} values, expected one for each of {count} parameter groups")
-    return list(value)
+def respaced(sigmas: np.ndarray, steps: int, config: dict[str, Any]) -> np.ndarray:
+    """Noise levels between the same ends, spaced as Karras et al. (2022, eq. 5) or evenly in the logarithm."""
+    if not (config.get("use_karras_sigmas") or config.get("use_exponential_sigmas")):
+        return sigmas
+    low, high = config.get("sigma_min"), config.get("sigma_max")
+    low, high = (float(sigmas[-1]) if low is None else low), (float(sigmas[0]) if high is None else high)
+    if config.get("use_exponential_sigmas"):
+        return np.exp(np.linspace(math.log(high), math.log(low), steps))
+    rho, ramp = 7.0, np.linspace(0, 1, steps)
+    return (high ** (1 / rho) + ramp * (low ** (1 / rho) - high ** (1 / rho))) ** rho

@@ -27,7 +27,7 @@ def materialise(target: Target, out: Path) -> dict[str, Any]:
 def _materialise_stored(target: Target, out: Path) -> dict[str, Any]:
     model = stored.read_checkpoint(target)
     folder = Path(target["path"])
-    if target["kind"] == "gguf" or not any(folder.glob("*.safetensors")):
+    if target["kind"] == "gguf" or not target["config_class"] or not any(folder.glob("*.safetensors")):
         about = weights.write_source(target, model, out, folder)
         if target["gguf_file"]:
             _write_tokenizer(folder, target["gguf_file"], out)

@@ -1,5 +1,6 @@
 """`resolve`: what the user typed becomes a class, a configuration and inputs (docs/interfaces.md §3.1)."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def resolve(target: Target) -> Target:
     """
     progress("resolve", target["text"])
     resolved = _BY_KIND[target["kind"]](dict(target))
-    if target["kind"] == "module":
+    if not resolved["config_class"]:
         resolved["arguments"] = named_arguments(resolved)
         _check_module(resolved)
     return resolved
@@ -106,7 +107,25 @@ def _folder(target: Target) -> Target:
     config = _read_config(folder)
     if target["weights"] == "stored":
         stored.check_files(folder, target["allow_pickle"])
+    if REGISTERED in config and not config.get("model_type"):
+        return _registered(target, folder, config)
     return _from_architectures(target, folder, config)
+
+
+REGISTERED = "_class_name"  # the key by which a layer library's configuration names its class
+
+
+def _registered(target: Target, folder: Path, raw: dict[str, Any]) -> Target:
+    """A class of diffusers, whose configuration holds the constructor's arguments."""
+    import diffusers
+
+    cls = getattr(diffusers, str(raw[REGISTERED]), None)
+    if not isinstance(cls, type):
+        found = f"{REGISTERED} {raw[REGISTERED]!r}, which diffusers {diffusers.__version__} does not have"
+        raise OracleError(str(folder / "config.json"), found, "a model class of diffusers", "update diffusers")
+    known = inspect.signature(cls.__init__).parameters
+    init = {name: value for name, value in raw.items() if name in known}
+    return target | _names(cls) | {"init": init, "config": None, "config_class": None, "config_module": None}
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -117,7 +136,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise OracleError(str(path), "no such file", "a config.json beside the weights", "check the folder") from None
     except ValueError as error:
         raise OracleError(str(path), f"no JSON ({error})", "a config.json", "fetch it again") from None
-    if not isinstance(config, dict) or not config.get("model_type"):
+    if not isinstance(config, dict) or not (config.get("model_type") or config.get(REGISTERED)):
         raise OracleError(str(path), "no model_type", "a configuration of transformers", "add its model_type")
     return config
 

@@ -32,6 +32,8 @@ def read_checkpoint(target: Target, dtype: str | None = None) -> nn.Module:
     """
     cls, config = importing.model_class(target), importing.config_of(target)
     folder = Path(target["path"])
+    if config is None:
+        return _read_registered(cls, target, folder)
     options: dict[str, Any] = {"config": config, "dtype": DTYPES[dtype] if dtype else "auto", "local_files_only": True}
     if target["gguf_file"]:
         gguf = folder / target["gguf_file"]
@@ -54,6 +56,19 @@ def read_checkpoint(target: Target, dtype: str | None = None) -> nn.Module:
         raise OracleError(str(folder), found, f"weights for {cls.__name__}", "check the checkpoint") from error
     _refuse_partial(folder, cls.__name__, info)
     importing.make_eager(model.config)
+    return model.eval()
+
+
+def _read_registered(cls: Any, target: Target, folder: Path) -> nn.Module:
+    """A model of a layer library, which is built from its folder's arguments and holds the names in its files."""
+    check_files(folder, target["allow_pickle"])
+    try:
+        with _quiet():
+            model, info = cls.from_pretrained(str(folder), output_loading_info=True, local_files_only=True)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        raise OracleError(str(folder), found, f"weights for {cls.__name__}", "check the checkpoint") from error
+    _refuse_partial(folder, cls.__name__, info)
     return model.eval()
 
 
