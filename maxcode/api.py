@@ -55,6 +55,10 @@ def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandb
 def convert(request: ConvertRequest, progress: Progress) -> Record:
     """Convert, bring the weights over, gate, and put the package in place; the output appears whole or not at all."""
     _check_gap_choice(request.options)
+    if request.target.kind == "pipeline":
+        from maxcode.diffusion import convert_pipeline
+
+        return convert_pipeline(request, progress, convert)
     kept = tuple(path for path in [request.target.local_path] if path is not None)
     recover(request.output)
     check_output(request.output, force=request.force, inputs=kept)

@@ -156,18 +156,18 @@ def resolve(target: Target, run: Run, progress: Progress) -> dict[str, Any]:
     """Stage 1b: the oracle names module, class, configuration and inputs; target.json is complete afterwards."""
     run.root.mkdir(parents=True, exist_ok=True)
     run.target.write_text(target.to_json())
-    _oracle(run, progress, "resolve", "resolve", "--target", run.target, "--out", run.root)
+    run_oracle(run, progress, "resolve", "resolve", "--target", run.target, "--out", run.root)
     return run.read_target()
 
 
 def materialise(run: Run, progress: Progress) -> None:
     """Stage 2: the source's weights as safetensors and their table, source/tensors.json."""
-    _oracle(run, progress, "source", "materialise", "--target", run.target, "--out", run.root)
+    run_oracle(run, progress, "source", "materialise", "--target", run.target, "--out", run.root)
 
 
 def probe(run: Run, progress: Progress) -> dict[str, Any]:
     """Stage 3: facts.json from one instrumented run of the source."""
-    _in_run(run, progress, "facts", python_module(f"{ORACLE}.probe", *_built_from(run), "--out", run.facts))
+    run_in(run, progress, "facts", python_module(f"{ORACLE}.probe", *_built_from(run), "--out", run.facts))
     if not run.facts.is_file():
         raise _silent("facts")
     facts = json.loads(run.facts.read_text())
@@ -193,7 +193,7 @@ def trace(run: Run, reasons: dict[str, str], progress: Progress) -> dict[str, di
     request, out = run.root / "trace_request.json", run.root / "traced.json"
     request.write_text(json.dumps({"classes": sorted(reasons), "known": sorted(registry.OPS)}))
     command = python_module(ORACLE, "trace", *_built_from(run), "--request", request, "--out", out)
-    _in_run(run, progress, "convert", command)
+    run_in(run, progress, "convert", command)
     found = json.loads(out.read_text())
     return {name: text | {"reason": reasons[name]} for name, text in found.items()}
 
@@ -283,7 +283,7 @@ def leaf_table(run: Run, package: Path, name: str, config: Path, progress: Progr
     command = python_module("maxcode.leaf_table", package, name, config)
     writable = run.root / "checks"  # it only reads; some folder has to be its home
     writable.mkdir(exist_ok=True)
-    text = _in_run(run, progress, "weights", command, writable, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
+    text = run_in(run, progress, "weights", command, writable, JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
     answer = json.loads(text.strip().splitlines()[-1])
     if isinstance(answer, dict) and "broken" in answer:
         raise BrokenPackageError(answer["broken"], (answer["file"], answer["line"], answer["class"]))
@@ -367,8 +367,8 @@ def generate(package: Path, request: dict[str, Any], progress: Progress, *, unsa
         raise InternalError("generate", f"answered {text[-200:]!r}", "one JSON record") from None
 
 
-def _oracle(run: Run, progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:
-    answer = _in_run(run, progress, stage, python_module(ORACLE, command, *arguments))
+def run_oracle(run: Run, progress: Progress, stage: str, command: str, *arguments: str | Path) -> None:
+    answer = run_in(run, progress, stage, python_module(ORACLE, command, *arguments))
     if not answer.strip():
         raise _silent(stage)
 
@@ -379,7 +379,7 @@ def _silent(stage: str) -> MaxCodeError:
     return MaxCodeError(f"stage {stage!r}", found, expected, "look for an exit in the model's own code")
 
 
-def _in_run(
+def run_in(
     run: Run, progress: Progress, stage: str, command: list[str], writable: Path | None = None, **env: str
 ) -> str:
     """A stage that may write into the run folder (or one below it); modules that come with a model go there too."""

@@ -34,7 +34,7 @@ class Target:
     """What the user asked for (docs/interfaces.md §3); fields that only the oracle can know are None until resolved."""
 
     text: str
-    kind: str  # transformers | folder | hub | gguf | module
+    kind: str  # transformers | folder | hub | gguf | module | pipeline
     type: str | None = None
     module: str | None = None
     class_name: str | None = None
@@ -133,6 +133,8 @@ def _parse_transformers(text: str) -> Target:
 
 
 def _parse_folder(text: str, path: Path) -> Target:
+    if (path / "model_index.json").is_file():
+        return Target(text, "pipeline", path=str(path.resolve()))
     ggufs = sorted(path.glob("*.gguf"))
     if ggufs and not any(path.glob("*.safetensors*")):
         if len(ggufs) > 1:
@@ -198,6 +200,8 @@ def validate(target: Target, *, with_weights: bool = True) -> None:
     """
     if target.training is not None:
         return
+    if target.kind == "pipeline":
+        return  # its parts are targets of their own
     if target.kind == "module":
         _validate_class(target)
     elif target.kind == "gguf":

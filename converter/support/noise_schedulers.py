@@ -1,5 +1,6 @@
 """Samplers for models that predict noise: the levels come from the betas of training."""
 
+import itertools
 import math
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ def alphas_cumprod(config: dict[str, Any]) -> np.ndarray:
         betas = np.linspace(start**0.5, end**0.5, steps).astype(float32) ** 2
     elif config["beta_schedule"] == "squaredcos_cap_v2":
         bars = [math.cos((i / steps + 0.008) / 1.008 * math.pi / 2) ** 2 for i in range(steps + 1)]
-        betas = np.array([min(1 - after / before, 0.999) for before, after in zip(bars, bars[1:], strict=False)])
+        betas = np.array([min(1 - after / before, 0.999) for before, after in itertools.pairwise(bars)])
     else:
         raise NotImplementedError(f"beta_schedule {config['beta_schedule']!r} is not known")
     betas = betas.astype(float32)

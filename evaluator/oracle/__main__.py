@@ -68,6 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--out", type=Path, required=True)
     command.set_defaults(run=_trace)
 
+    command = commands.add_parser("pipeline", help="run a diffusion pipeline, record its sampling loop")
+    command.add_argument("--folder", type=Path, required=True, help="the pipeline's folder, with model_index.json")
+    command.add_argument("--out", type=Path, required=True)
+    command.add_argument("--steps", type=int, default=10)
+    command.set_defaults(run=_pipeline)
+
     command = commands.add_parser("serve", help="answer requests on stdin")
     command.add_argument("--target", type=Path, required=True)
     command.add_argument("--source", type=Path, help="the run folder's source/")
@@ -171,6 +177,15 @@ def _trace(arguments: argparse.Namespace) -> int:
     session = Session(arguments.target, arguments.source)
     found = trace_classes(session, request["classes"], set(request["known"]))
     arguments.out.write_text(json.dumps(found, indent=1))
+    return 0
+
+
+def _pipeline(arguments: argparse.Namespace) -> int:
+    _prepare(arguments)
+    from maxcode.evaluator.oracle.pipelines import record_pipeline
+
+    about = record_pipeline(arguments.folder, arguments.out, arguments.steps)
+    _say(sys.stdout, json.dumps({"class": about["class_name"], "components": sorted(about["components"])}))
     return 0
 
 

@@ -16,7 +16,8 @@ import torch
 
 from maxcode.evaluator.oracle.script import CUTS, cut
 
-RECORD, CALL = "__maxcode_record__", "__maxcode_call__"
+RECORD, CALL, WATCH = "__maxcode_record__", "__maxcode_call__", "__maxcode_watch__"
+Rewrite = Callable[[ast.Module], ast.Module]
 _MAX_SHAPES = 6
 _TORCH_NAMESPACES = ("torch.nn.functional", "torch", "torch.linalg", "torch.fft", "torch.special", "torch.nn.init")
 
@@ -235,10 +236,17 @@ class _Wrap(ast.NodeTransformer):
         return len(self.positions) - 1
 
 
+class _Fill(ast.NodeTransformer):
+    """Puts the statements in that a rewrite left room for (`pass` with an attribute `filled`), unrecorded."""
+
+    def visit_Pass(self, node: ast.Pass) -> ast.stmt:
+        return getattr(node, "filled", node)
+
+
 class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, fullname: str, path: str, recorder: Recorder) -> None:
+    def __init__(self, fullname: str, path: str, recorder: Recorder, rewrite: Rewrite, watcher: Any) -> None:
         super().__init__(fullname, path)
-        self.recorder = recorder
+        self.recorder, self.rewrite, self.watcher = recorder, rewrite, watcher
 
     def get_code(self, fullname: str) -> Any:
         """Compile the module with its expressions wrapped."""
@@ -247,13 +255,15 @@ class _Loader(importlib.machinery.SourceFileLoader):
             tree = cut(tree, CUTS[self.path])
         positions = self.recorder.positions[self.path] = []
         self.recorder.files[self.path] = {}
-        tree = ast.fix_missing_locations(_Wrap(self.path, positions).visit(tree))
+        tree = _Wrap(self.path, positions).visit(self.rewrite(tree))
+        tree = ast.fix_missing_locations(_Fill().visit(tree))
         return compile(tree, self.path, "exec", dont_inherit=True)
 
     def exec_module(self, module: Any) -> None:
         """Run the module with the recording functions among its globals."""
         vars(module)[RECORD] = self.recorder.value
         vars(module)[CALL] = self.recorder.call
+        vars(module)[WATCH] = self.watcher
         was_enabled = torch.jit._state._enabled.enabled
         torch.jit._state.disable()  # what the module scripts runs as Python, so that it is seen
         try:
@@ -266,8 +276,15 @@ class _Loader(importlib.machinery.SourceFileLoader):
 class InstrumentingFinder(importlib.abc.MetaPathFinder):
     """Instruments modules for which `wanted(fullname, origin)` holds; install before the model's module is imported."""
 
-    def __init__(self, recorder: Recorder, wanted: Callable[[str, str], bool]) -> None:
-        self.recorder, self.wanted = recorder, wanted
+    def __init__(
+        self,
+        recorder: Recorder,
+        wanted: Callable[[str, str], bool],
+        rewrite: Rewrite = lambda tree: tree,
+        watcher: Any = None,
+    ) -> None:
+        """`rewrite` puts calls of `watcher` (by the name WATCH) into a module."""
+        self.recorder, self.wanted, self.rewrite, self.watcher = recorder, wanted, rewrite, watcher
         self.modules: dict[str, str] = {}  # instrumented modules and their files
 
     def find_spec(self, fullname: str, path: Iterable[str] | None = None, target: Any = None) -> Any:
@@ -278,5 +295,5 @@ class InstrumentingFinder(importlib.abc.MetaPathFinder):
         if not self.wanted(fullname, spec.origin or ""):
             return None
         self.modules[fullname] = spec.loader.path
-        spec.loader = _Loader(fullname, spec.loader.path, self.recorder)
+        spec.loader = _Loader(fullname, spec.loader.path, self.recorder, self.rewrite, self.watcher)
         return spec

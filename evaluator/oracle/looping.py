@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from maxcode.evaluator.oracle.errors import OracleError
+from maxcode.evaluator.oracle.instrument import WATCH
 
-WATCH = "__maxcode_watch__"
 STEP, DECODE = ".scheduler.step(", ".vae.decode("
 
 
@@ -23,8 +23,9 @@ def watched(tree: ast.Module) -> ast.Module:
     """A pipeline's module with the calls put in; other functions stay as they are."""
     for cls in (n for n in tree.body if isinstance(n, ast.ClassDef)):
         for function in (f for f in cls.body if isinstance(f, ast.FunctionDef) and f.name == "__call__"):
-            _Watch(_own_names(function)).visit(function)
-    return ast.fix_missing_locations(tree)
+            own = _own_names(function)
+            _Watch(own).visit(function)
+    return tree
 
 
 def _own_names(function: ast.FunctionDef) -> list[str]:
@@ -42,7 +43,9 @@ class _Watch(ast.NodeTransformer):
         self.own = ", ".join(map(repr, own))
 
     def _call(self, event: str) -> ast.stmt:
-        return ast.parse(f"{WATCH}({event!r}, self, dict(locals()), [{self.own}])").body[0]
+        room = ast.Pass()
+        room.filled = ast.parse(f"{WATCH}({event!r}, self, dict(locals()), [{self.own}])").body[0]
+        return room
 
     def visit_For(self, node: ast.For) -> Any:
         self.generic_visit(node)

@@ -68,7 +68,7 @@ def flux(layers: int = 2, single: int = 3) -> Any:
 
 
 def qwen_image(layers: int = 3) -> Any:
-    """Masked text stream, complex rotary tables, a causal 3-D autoencoder, guidance rescaled to the prediction's norm."""
+    """Masked text stream, complex rotary tables, a causal 3-D autoencoder, guidance that keeps the norm."""
     from diffusers import (
         AutoencoderKLQwenImage,
         FlowMatchEulerDiscreteScheduler,
