@@ -35,4 +35,5 @@ def _is_table(node: ast.Subscript, *names: str) -> bool:
     if not isinstance(node.value, ast.Name) or file is None:
         return False
     qualified = file.qualify(node.value.id) or ""
-    return tables.last(qualified) in names and f"{qualified.split('.')[0]}." in tables.FRAMEWORKS
+    is_framework = f"{qualified.split('.')[0]}." in tables.FRAMEWORKS
+    return tables.last(qualified) in names and is_framework and tables.supported(qualified) is not None
