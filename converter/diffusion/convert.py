@@ -66,6 +66,7 @@ def convert_pipeline(recording: dict[str, Any], parts: list[str]) -> PipelineCon
 def _simplify(context: Context, function: ast.FunctionDef) -> None:
     Plumbing(context).visit(function)
     Fold().visit(function)
+    ast.fix_missing_locations(function)
 
 
 def _run_passes(context: Context) -> None:

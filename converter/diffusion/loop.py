@@ -130,7 +130,7 @@ class Structure:
             return self._gap(self.call, f"it reads {', '.join(f'self.{a}' for a in sorted(wrong))}")
         arguments = ast.arguments([], [ast.arg(n) for n in ("self", *first, *free)], None, [], [], None, [])
         made = ast.FunctionDef(title, arguments, body, [], None, type_params=[])
-        ast.copy_location(made, self.call)
+        ast.fix_missing_locations(ast.copy_location(made, self.call))
         made.file = self.definition.file
         values = [case["image" if title == "decode" else "inputs"] for case in self.recording["cases"]]
         defaults = {n: v for n in free if isinstance(v := values[0].get(f"self.{n}"), int | float)}
