@@ -108,7 +108,7 @@ def _propagated(body: list[ast.stmt]) -> list[ast.stmt]:
         s.targets[0].id: s.value.value
         for s in body
         if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name) and isinstance(s.value, ast.Constant)
-        if s.value.value in (True, False, None) and names.count(s.targets[0].id) == 1
+        if (s.value.value is None or isinstance(s.value.value, bool)) and names.count(s.targets[0].id) == 1
     }
     kept = [s for s in body if not (isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) in found)]
     holder = ast.Module(kept, [])
