@@ -59,6 +59,8 @@ def is_torch_function(qualified: str) -> bool:
     if not qualified.startswith("torch."):
         return False
     last = tables.last(qualified)
+    if qualified in registry.OPS:
+        return True  # `torch.Tensor(2, 3)` too
     return not last[:1].isupper() and not qualified.startswith("torch.nn.modules.")
 
 

@@ -90,6 +90,25 @@ def new_empty(input, *size, dtype=None, device=None, requires_grad=False, layout
     return jnp.empty(size, input.dtype if dtype is None else dtype)
 
 
+@op("torch.Tensor", "torch.FloatTensor", when=lambda size: not any(is_tensor(s) or is_sequence(s) for s in size))
+def tensor_of_size(*size, device=None):
+    return jnp.zeros(size, float32)
+
+
+@op("torch.Tensor", "torch.FloatTensor", limits={"a size object": lambda data: not (
+    isinstance(data, ast.List | ast.Tuple) or fact(data).kind == "list"
+)})  # fmt: skip
+def tensor_of_data(data, *, device=None):
+    return jnp.asarray(data, float32)
+
+
+@op("torch.LongTensor", limits={"sizes or a size object": lambda data: not (
+    isinstance(data, ast.List | ast.Tuple) or fact(data).kind == "list"
+)})  # fmt: skip
+def long_tensor_of_data(data, *, device=None):
+    return jnp.asarray(data, int)
+
+
 @op("torch.Tensor.new", when=lambda size: not any(is_tensor(s) or is_sequence(s) for s in size))
 def new(input, *size):
     return jnp.zeros(size, input.dtype)
