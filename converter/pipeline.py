@@ -26,6 +26,7 @@ from maxcode.converter.passes import (
     docstrings,
     experts,
     fold,
+    gathered,
     host,
     inplace,
     kwargs,
@@ -37,6 +38,7 @@ from maxcode.converter.passes import (
     mutated,
     names,
     ops,
+    own_names,
     reached,
     remembered,
     renamed,
@@ -58,6 +60,7 @@ from maxcode.converter.unreached import Unreached
 PASSES: tuple[Pass, ...] = (
     Pass(renamed, renamed.rename_arguments, "first, because every later pass reads call sites"),
     Pass(kwargs, kwargs.specialise_kwargs, "next, for the same reason"),
+    Pass(own_names, each_function(own_names.use_own_names), "early, for passes that ask which function is called"),
     Pass(spread, each_function(spread.spread_arguments), "once `**kwargs` are gone, for passes that read arguments"),
     Pass(constants, constants.carry_constants, "so that branches that no call can take are not converted"),
     Pass(all_ones, each_function(all_ones.leave_out_ones), "on sizes as the source spells them"),
@@ -74,6 +77,7 @@ PASSES: tuple[Pass, ...] = (
         branches, each_function(branches.branch_on_values), "when bodies only rebind names, before numbers read count"
     ),
     Pass(host, host.mark_host_functions, "next, on calls as the source wrote them, without the branches not taken"),
+    Pass(gathered, each_function(gathered.gather_locally), "before lists of layers are looked for"),
     Pass(layers, each_class(layers.stack_layers), "before counted loops, which it leaves no layer to"),
     Pass(loops, each_function(loops.scan_loops), "when bodies only rebind names"),
     Pass(division, each_function(division.divide_exactly), "last of those that read torch's own expressions"),
