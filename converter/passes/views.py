@@ -168,7 +168,7 @@ def _is_settled(function: ast.FunctionDef, view: View) -> bool:
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.While) and view.made in list(ast.walk(n))]
     unsure = {name for loop in loops for name, _ in _bindings(loop)}
     places = [found for statement in function.body for found in _bindings(statement)]
-    unsure |= {name for name, node in places if node.lineno > view.made.lineno}
+    unsure |= {name for name, node in places if getattr(node, "lineno", view.made.lineno + 1) > view.made.lineno}
     parameters = {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
     bound = [name for name, _ in places]
     return bound.count(view.name) == 1 and view.name not in parameters and not read & unsure
