@@ -21,6 +21,11 @@ GRADIENT_FLOOR = 1e-6  # of the largest gradient entry of the model: the denomin
 
 TRAINING = 1e-8  # relative, each of the losses of the run and each running statistic, float64
 TRAINING_STEPS = 20
+OWN_FACTOR = (
+    10.0  # or this many times what PyTorch's own run moves by when its weights do by one unit in the last place ...
+)
+OWN_MOST = 1e-5  # ... where that is at most so much: a program that is chaotic beyond it shows nothing
+GRADIENT_NOISE = 1e-13  # of the model's largest gradient entry: what is not above that is a rounding error of zero
 DROPOUT_SIGMAS = 5.0  # kept share and mean may be this many standard deviations off
 
 SCAN = 1e-10  # the same JAX code scanned and unscanned, sharded and not: float64, only the summation order differs

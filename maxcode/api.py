@@ -20,6 +20,7 @@ from maxcode.progress import Progress
 from maxcode.records import Record, counted, empty_record
 from maxcode.stages import ConvertOptions, GateOptions, Run
 from maxcode.targets import Target, package_name
+from maxcode.weight_files import stored_bytes
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def plan(target: Target, options: ConvertOptions, progress: Progress, *, unsandb
         record = empty_record(_status_of(conversion), target.text)
         record |= _places(conversion, run, options) | {"timings": dict(progress.timings)}
         facts = json.loads(run.facts.read_text())
-        size = stages.stored_bytes(run.read_target())
+        size = stored_bytes(run.read_target())
         plan = planning.describe(run.read_target(), conversion, facts, record, weights=size)
         return record | {"plan": plan}
 

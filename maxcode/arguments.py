@@ -24,11 +24,21 @@ class DType(str, Enum):  # noqa: UP042
     float64 = "float64"
 
 
+class LastBatch(str, Enum):  # noqa: UP042
+    """What becomes of a last batch that is smaller than the others."""
+
+    keep = "keep"
+    drop = "drop"
+    pad = "pad"
+    refuse = "raise"
+
+
 TargetText = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="a hub id, a folder, a GGUF file, file.py:Class, pkg.mod:Class, or transformers:<type>[:<Class>]",
+        help="a hub id, a folder, a GGUF file, file.py:Class, pkg.mod:Class, transformers:<type>[:<Class>], "
+        "or a training program: train.py, train.py:function",
     ),
 ]
 PackageFolder = Annotated[Path, typer.Argument(metavar="PACKAGE", help="an output folder of maxcode convert")]
@@ -53,6 +63,10 @@ GapChoice = Annotated[
         "--on-gap",
         help="a part that no rule converts: list it, lower its class from its graph, or (not yet) ask a model",
     ),
+]
+LastBatchChoice = Annotated[
+    LastBatch,
+    typer.Option("--last-batch", help="training programs: what shuffled loaders do with a smaller last batch"),
 ]
 Compute = Annotated[DType, typer.Option("--dtype", help="compute dtype")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="seed of random weights and inputs")]

@@ -18,6 +18,8 @@ from maxcode.arguments import (
     GapChoice,
     Init,
     Inputs,
+    LastBatch,
+    LastBatchChoice,
     NoSandbox,
     OnGap,
     Output,
@@ -136,6 +138,7 @@ def convert(
     trust_remote_code: TrustRemoteCode = False,
     allow_pickle: AllowPickle = False,
     on_gap: GapChoice = OnGap.fail,
+    last_batch: LastBatchChoice = LastBatch.keep,
     dtype: Compute = DType.float32,
     no_weights: Annotated[bool, typer.Option("--no-weights", help="convert the code alone; implies --no-gate")] = False,
     no_gate: Annotated[bool, typer.Option("--no-gate", help="do not check the result; it is then not_shown")] = False,
@@ -167,7 +170,7 @@ def convert(
             trust_remote_code=trust_remote_code,
         )
         place = output or default_output(asked)
-        options = api.request_options(place, on_gap=on_gap.value, dtype=dtype.value)
+        options = api.request_options(place, on_gap=on_gap.value, dtype=dtype.value, last_batch=last_batch.value)
         request = api.ConvertRequest(
             asked,
             place,

@@ -5,6 +5,7 @@ Model code runs in the oracle's and the package worker's processes alone; this p
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class ConvertOptions:
     package_name: str
     on_gap: str = "fail"  # fail | trace | agent
     dtype: str = "float32"
+    last_batch: str = "keep"  # of training programs: keep | drop | pad | raise
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,8 @@ def convert_source(run: Run, options: ConvertOptions, progress: Progress) -> Any
 
     progress.item("read the source")
     target, facts = run.read_target(), json.loads(run.facts.read_text())
+    if facts.get("training"):
+        facts["training"]["last_batch"] = options.last_batch
     conversion = pipeline.convert(target, facts, options.package_name)
     if options.on_gap == "trace" and conversion.traceable:
         facts["traced"] = trace(run, conversion.traceable, progress)
@@ -303,6 +307,10 @@ def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> A
     """Stage 6: every check of the evaluator; returns its Verdict."""
     from maxcode.evaluator import gate as evaluator
 
+    steps = evaluator.find_package(package).parent / "training.json"
+    if steps.is_file():  # of a training program: the oracle has to know what each step is given
+        shutil.copyfile(steps, run.root / "training.json")
+
     def write_map(source: Path) -> None:
         """weights.json for a source of another size, whose tensors are stored as the model itself names them."""
         name = evaluator.find_package(package).name
@@ -317,15 +325,6 @@ def gate(run: Run, package: Path, options: GateOptions, progress: Progress) -> A
         write_map=write_map,
         launch=run.launch,
     )
-
-
-def stored_bytes(target: dict[str, Any]) -> int | None:
-    """Bytes of a target's weight files; None where weights are random."""
-    if target.get("gguf_file"):
-        return (Path(target["path"]) / target["gguf_file"]).stat().st_size
-    if target["kind"] not in ("folder", "hub"):
-        return None
-    return sum(p.stat().st_size for s in ("*.safetensors", "*.bin") for p in Path(target["path"]).glob(s)) or None
 
 
 def weights_to_hf(package: Path, destination: Path, progress: Progress) -> Any:

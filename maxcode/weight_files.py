@@ -1,6 +1,7 @@
 """Cheap checks of weight files, by their headers: no tensor is read and nothing is unpickled."""
 
 from pathlib import Path
+from typing import Any
 
 from maxcode.converter.support.tensor_files import CheckpointError, TensorFolder
 from maxcode.errors import MaxCodeError
@@ -50,3 +51,12 @@ def read_gguf_architecture(path: Path) -> str:
 
 def _damaged(path: Path, found: str) -> MaxCodeError:
     return MaxCodeError(str(path), found, "an intact file", _AGAIN)
+
+
+def stored_bytes(target: dict[str, Any]) -> int | None:
+    """Bytes of a target's weight files; None where weights are random."""
+    if target.get("gguf_file"):
+        return (Path(target["path"]) / target["gguf_file"]).stat().st_size
+    if target["kind"] not in ("folder", "hub"):
+        return None
+    return sum(p.stat().st_size for s in ("*.safetensors", "*.bin") for p in Path(target["path"]).glob(s)) or None

@@ -36,16 +36,22 @@ def tidy(context: Context, definition: Definition, function: ast.FunctionDef) ->
 
 def remove_unused(function: ast.FunctionDef) -> bool:
     """Drop assignments of pure expressions to names that are never read; True when something was dropped."""
-    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    used = _used(function)
     used |= {ast.unparse(n.target) for n in ast.walk(function) if isinstance(n, ast.AugAssign)}
     dropper = _Drop(used)
     function.body = dropper.block(function.body) or [ast.Pass()]
     return dropper.dropped
 
 
+def _used(function: ast.FunctionDef) -> set[str]:
+    """Names that a function reads, or that it shares with others as globals."""
+    shared = {n for node in ast.walk(function) if isinstance(node, ast.Global) for n in node.names}
+    return shared | {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
 def _mark_unused(function: ast.FunctionDef) -> None:
     """Write `_` for a part of an unpacked value that nothing reads any more; what the source left unread stays."""
-    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    used = _used(function)
     if "_" in used:
         return
     for node in ast.walk(function):

@@ -5,8 +5,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
+from .lr_schedulers import LRScheduler, per_group
 from .optim import Optimizer
-from .schedulers import LRScheduler, per_group
 
 
 class SequentialLR(LRScheduler):

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from .lr_schedulers import LRScheduler, per_group
 from .optim import Optimizer
-from .schedulers import LRScheduler, per_group
 
 
 class Momentum:

@@ -95,6 +95,12 @@ class Optimizer:
         if self.state is not None:
             self.state = (*self.state[:1], None, *self.state[2:])
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the numbers of the groups, and the arrays of the moments in order."""
+        moments, _, _, step = self.state or (None, None, None, None)
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.param_groups]
+        return {"state": {"moments": jax.tree.leaves(moments), "step": step}, "param_groups": groups}
+
     def hyperparameters(self) -> Hyperparameters:
         """The numbers of the next step."""
         traced, static = [], []

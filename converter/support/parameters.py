@@ -1,9 +1,10 @@
 """A model's parameters as training code handles them: one at a time, by the source's names, to group and to freeze."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -13,7 +14,7 @@ FROZEN = "frozen"  # metadata of a variable: True, or the numbers of the slices 
 _MODELING = "modeling"  # the module whose classes keep the source's own names for their parameters
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Parameter:
     """One parameter of the source: a variable of the model, or a slice of a stacked one.
 
@@ -34,6 +35,11 @@ class Parameter:
         """Number of values."""
         return int(np.prod(self.leaf.shape))
 
+    @property
+    def is_turned(self) -> bool:
+        """Whether it is a matrix that the source stores [out, in] and this model [in, out]."""
+        return self.ndim == 2 and self.leaf.path[-1] == "kernel"
+
     def dim(self) -> int:
         """Number of dimensions, as a method."""
         return self.ndim
@@ -48,6 +54,10 @@ class Parameter:
         frozen = self.variable.get_metadata().get(FROZEN, ())
         return frozen is not True and self.leaf.index not in frozen
 
+    @requires_grad.setter
+    def requires_grad(self, requires_grad: bool) -> None:
+        self.requires_grad_(requires_grad)
+
     def requires_grad_(self, requires_grad: bool = True) -> "Parameter":
         """Freeze it, or train it again."""
         frozen = self.variable.get_metadata().get(FROZEN, ())
@@ -60,6 +70,18 @@ class Parameter:
             changed = True if len(kept) == rows else tuple(sorted(kept))
         self.variable.set_metadata(**{FROZEN: changed})
         return self
+
+    @property
+    def value(self) -> Any:
+        """Its array, in this model's layout."""
+        value = self.variable.get_raw_value()
+        return value if self.leaf.index is None else value[self.leaf.index]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        whole = self.variable.get_raw_value()
+        new = jnp.asarray(value, whole.dtype)
+        self.variable.set_value(new if self.leaf.index is None else whole.at[self.leaf.index].set(new))
 
     @property
     def place(self) -> tuple[int, int | None]:
@@ -79,6 +101,27 @@ def named_parameters(model: nnx.Module) -> Iterator[tuple[str, Parameter]]:
 def parameters(model: nnx.Module) -> Iterator[Parameter]:
     """Yield every parameter once."""
     return (parameter for _, parameter in named_parameters(model))
+
+
+def without_gradients(model: nnx.Module, names: Sequence[str]) -> nnx.Module:
+    """Freeze parameters that no loss depends on: optimizers leave them alone, weight decay included.
+
+    Raises KeyError for a name that the model has not.
+    """
+    known = dict(named_parameters(model))
+    for name in names:
+        known[name].requires_grad_(False)
+    return model
+
+
+def named_arrays(model: nnx.Module) -> Iterator[tuple[str, nnx.Variable]]:
+    """Yield every stored variable once, parameters and buffers, with its path."""
+    seen: set[int] = set()
+    for path, leaf in leaf_paths(model).items():
+        variable = get_node(model, leaf.path)
+        if id(variable) not in seen:
+            seen.add(id(variable))
+            yield path if leaf.index is None else ".".join(map(str, leaf.path)), variable
 
 
 def _source_leaf(model: nnx.Module, leaf: Leaf, stored: str) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 from maxcode.converter.context import Assumption, Context, Definition, Gap
 from maxcode.converter.emit import format_text, unparse
 from maxcode.converter.library import support_library
-from maxcode.converter.passes import annotations, docstrings, names, ops, simplify, tidy
-from maxcode.converter.passing import Pass, each_definition, each_function
+from maxcode.converter.nodes import stored
+from maxcode.converter.passes import annotations, docstrings, inplace, names, ops, simplify, tidy
+from maxcode.converter.passing import Pass, each_definition, each_function, transform
 from maxcode.converter.prune import home
 from maxcode.converter.training.host import Host, rebase
 from maxcode.converter.training.loops import Loops
@@ -19,6 +20,7 @@ from maxcode.converter.training.steps import Step
 LOOP = "CV120"  # a training loop that is not understood
 
 HOST_PASSES: tuple[Pass, ...] = (
+    Pass(inplace, transform(inplace.InPlace), "on torch's own meaning of writes"),
     Pass(ops, ops.convert_operations, "what the host computes with arrays"),
     Pass(simplify, each_function(simplify.simplify), "on the statements as they will stand"),
     Pass(tidy, each_function(tidy.tidy), "what the passes above left behind"),
@@ -60,7 +62,7 @@ def convert_training(
         rebase(host, definition)
         for function in list(definition.functions()):
             _transform(Host(host, definition, function), function)
-    host.provided = device.provided = frozenset(
+    host.provided = device.provided = program.shared | frozenset(
         {d.name for d in (*model.definitions, *host.definitions, *device.definitions)}
         | {s.step_function.name for s in steps}
     )
@@ -101,22 +103,30 @@ def _device_context(program: Program, steps: list[Step]) -> Context:
     file = next(iter(program.definitions.values())).file
     context = Context(host.project, host.facts, host.entry)
     made = [Definition(s.loss_function.name, file, s.loss_function) for s in steps]
-    for definition in made:
-        for node in ast.walk(definition.node):
-            if not hasattr(node, "file"):
-                continue
-    context.definitions = [*_called(program, made), *made]
+    context.definitions = [*_called(program, [*made, *_module_classes(program)]), *made]
     return context
+
+
+def _module_classes(program: Program) -> list[Definition]:
+    """Classes of the program that derive from torch's modules (losses of its own)."""
+    found: dict[str, Definition] = {}
+    for definition in program.context.definitions:
+        if isinstance(definition.node, ast.ClassDef):
+            bases = {definition.qualified_base(base) for base in definition.node.bases}
+            if bases & found.keys() or any(b.startswith("torch.nn.") for b in bases):
+                found[definition.qualified] = definition
+    return list(found.values())
 
 
 def _called(program: Program, made: list[Definition]) -> list[Definition]:
     """Definitions of the program that the loss functions reach, in the order of the source."""
-    found: dict[str, Definition] = {}
+    found = {d.qualified: d for d in made if d.is_class}
     pending = list(made)
     while pending:
         definition = pending.pop()
+        own = {n.arg for n in ast.walk(definition.node) if isinstance(n, ast.arg)} | set(stored([definition.node]))
         for node in ast.walk(definition.node):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
                 qualified = definition.file.qualify(node.id)
                 reached = program.definitions.get(qualified or "")
                 if reached is not None and reached.qualified not in found and not isinstance(reached.node, ast.Assign):
@@ -130,10 +140,13 @@ def _written(program: Program, device: Context, steps: list[Step], model: Contex
     for step in steps:
         for module, name in step.used:
             host.use(module, name)
+    for context in (host, device):
+        rename_modules(context, [*host.definitions, *device.definitions])
     loss = {s.loss_function.name: s for s in steps}
-    parts = []
+    parts: list[str] = []
     constants = [d for d in host.definitions if isinstance(d.node, ast.Assign | ast.AnnAssign)]
-    for definition in (*constants, *device.definitions):
+    parts += [unparse([d.node for d in constants])] if constants else []
+    for definition in device.definitions:
         parts.append(unparse([definition.node]))
         if definition.name in loss:
             parts.append(unparse([loss[definition.name].step_function]))
@@ -145,6 +158,22 @@ def _written(program: Program, device: Context, steps: list[Step], model: Contex
         text, program.entry, gaps, [*host.assumptions, *device.assumptions], host.helpers | device.helpers,
         [s.to_json() for s in steps],
     )  # fmt: skip
+
+
+def rename_modules(context: Context, definitions: list[Definition]) -> None:
+    """Support modules whose names the program uses for something of its own (`random`, `losses`) get another."""
+    own = {
+        n.id for d in definitions for n in ast.walk(d.node) if isinstance(n, ast.Name) and hasattr(n, "file")
+    }  # what the source wrote, other than what rules made
+    for statement in sorted(context.imports):
+        module = statement.removeprefix("from . import ")
+        if module == statement or module not in own:
+            continue
+        context.imports = context.imports - {statement} | {f"{statement} as {module}_"}
+        for definition in context.definitions:
+            for node in ast.walk(definition.node):
+                if isinstance(node, ast.Name) and node.id == module and not hasattr(node, "file"):
+                    node.id = f"{module}_"
 
 
 def _seed(host: Context) -> int:

@@ -9,17 +9,27 @@ from maxcode.converter.config_class import module_parameters
 from maxcode.converter.context import Context, Definition, callees, copy_facts, kinds, seen
 from maxcode.converter.layer_values import apply_layer
 from maxcode.converter.library import defines
-from maxcode.converter.nodes import attribute, call, dotted, name, typed
+from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
 from maxcode.converter.passes.plumbing import Plumbing
 from maxcode.converter.rule import NoRule
 
 _OPTIMIZERS, _SCHEDULERS, _DATA = "torch.optim.", "torch.optim.lr_scheduler.", "torch.utils.data."
 _OTHER_BACKENDS = ("foreach", "fused", "capturable", "differentiable")  # how torch runs a step, not what it computes
 _LOADING = ("num_workers", "pin_memory", "persistent_workers", "prefetch_factor", "pin_memory_device", "timeout")
-_SCHEDULER_MODULES = ("schedulers", "cyclic_schedulers", "combined_schedulers")
+_SCHEDULER_MODULES = ("lr_schedulers", "cyclic_schedulers", "combined_schedulers", "averaging")
 _OPTIMIZER_MODULES = ("optim", "optim_more")
 _OBJECTS = ("torch.optim.", "torch.utils.data.")
-_METHODS = ("step", "zero_grad", "get_last_lr", "get_lr", "add_param_group", "__init__")
+_MODEL_STATE = ("torch.nn.modules.module.Module.state_dict", "torch.nn.modules.module.Module.load_state_dict")
+_METHODS = (
+    "step",
+    "zero_grad",
+    "get_last_lr",
+    "get_lr",
+    "add_param_group",
+    "__init__",
+    "update_parameters",
+    "state_dict",
+)
 _SEEDS = ("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "torch.mps.manual_seed")
 _STEERING = ("torch.backends.", "torch.cuda.", "torch.set_num_threads", "torch.set_float32_matmul_precision")
 
@@ -40,6 +50,11 @@ class HostPlumbing(Plumbing):
     def _is_initialisation(self, node: ast.Call) -> bool:
         text = ast.unparse(node.func)
         return text.startswith(("nn.init.", "init.", "torch.nn.init.")) or text.endswith(".apply")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """How a tensor is moved says nothing here."""
+        node.keywords = [k for k in node.keywords if k.arg != "non_blocking"]
+        return super().visit_Call(node)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         """Drop assignments of devices only; `x = x.to(device)` becomes nothing."""
@@ -88,10 +103,23 @@ class Host(ast.NodeTransformer):
             made = self._call(node, qualified)
             if made is not None:
                 return made
+        if not seen(node) and (made := self._spelled(node)) is not None:
+            return made
         self.generic_visit(node)
         if any(n.startswith(_OBJECTS) for n in callees(node)):
             return self._method(node, callees(node)[0])
         return node
+
+    def _spelled(self, node: ast.Call) -> ast.expr | None:
+        """Methods of tensors inside f-strings, which no run is recorded of."""
+        if not isinstance(node.func, ast.Attribute):
+            return None
+        attr, owner = node.func.attr, node.func.value
+        if attr in ("detach", "cpu") and not node.args:
+            return self.visit(owner)
+        if attr == "size" and len(node.args) == 1:
+            return ast.Subscript(attribute(self.visit(owner), "shape"), node.args[0], ast.Load())
+        return None
 
     def _method(self, node: ast.Call, qualified: str) -> ast.expr:
         """A method of an optimizer, scheduler or loader."""
@@ -106,6 +134,10 @@ class Host(ast.NodeTransformer):
         short = tables.last(qualified)
         if qualified.startswith(_SCHEDULERS) and isinstance(_class_of(node), str) and _is_class(short):
             return self._object(node, _home(short, _SCHEDULER_MODULES), short, ("verbose",))
+        if qualified.startswith("transformers.optimization.get_"):
+            return self._object(node, "warmup_schedules", short, ())
+        if qualified.startswith("torch.optim.swa_utils.") and defines("averaging", short):
+            return self._object(node, "averaging", short, ("device",))
         if qualified.startswith(_OPTIMIZERS) and _is_class(short) and "lr_scheduler" not in qualified:
             return self._object(node, _home(short, _OPTIMIZER_MODULES), short, _OTHER_BACKENDS)
         if qualified.startswith(_DATA) and (_is_class(short) or short == "random_split"):
@@ -116,6 +148,11 @@ class Host(ast.NodeTransformer):
             return self._of_module(node, "named_parameters")
         if qualified == self.context.entry:
             return self._model(node)
+        if qualified == f"module:{self.context.entry}":
+            self.generic_visit(node)
+            return typed(
+                ast.Call(self.context.use("evaluation", "eval_step"), [node.func, *node.args], node.keywords), node
+            )
         if registry.canonical(qualified) in registry.MODULES and _is_class(short):
             return self._layer(node, registry.canonical(qualified))
         return self._value(node, qualified)
@@ -127,6 +164,10 @@ class Host(ast.NodeTransformer):
             self.context.gap("CV121", node, f"torch {short}", reason, "use another, or write the step by hand")
             return node
         node.keywords = [k for k in node.keywords if k.arg not in dropped]
+        chosen = self.context.facts["training"].get("last_batch", "keep")
+        if short == "DataLoader" and chosen != "keep" and _shuffles(node):
+            node.keywords.append(ast.keyword("last_batch", ast.Constant(chosen)))
+            self.context.assume(node, f"a smaller last batch: {chosen} (--last-batch), where the source keeps it")
         return typed(ast.Call(self.context.use(home, short), node.args, node.keywords), node)
 
     def _of_module(self, node: ast.Call, function: str) -> ast.expr:
@@ -134,7 +175,7 @@ class Host(ast.NodeTransformer):
         return typed(call(self.context.use("parameters", function), owner), node)
 
     def _model(self, node: ast.Call) -> ast.expr:
-        """`Net(16, 32)` is `Net.from_config(NetConfig(in_features=16, hidden=32), rngs=nnx.Rngs(0))`."""
+        """`Net(16, 32)` is `Net.from_config(NetConfig(dim=16, hidden=32), rngs=nnx.Rngs(0)).train()`."""
         self.generic_visit(node)
         entry = tables.last(self.context.entry)
         names = [row["name"] for row in self.context.facts.get("constructor", ())]
@@ -148,6 +189,12 @@ class Host(ast.NodeTransformer):
         self.context.external[f"config:{entry}"] = f"from .config import {entry}Config"
         self.context.imports.add("from flax import nnx")
         made = call(attribute(entry, "from_config"), config, rngs=dotted("nnx.Rngs(0)"))
+        made = call(attribute(made, "train"))  # torch builds models in training mode
+        if unused := self.context.facts["training"].get("unused"):
+            names = ast.Tuple([ast.Constant(n) for n in unused], ast.Load())
+            made = call(self.context.use("parameters", "without_gradients"), made, names)
+            text = f"{', '.join(unused[:6])}: no step seen gave them a gradient, so steps leave them as they are"
+            self.context.assume(node, text)
         return typed(made, node)
 
     def _layer(self, node: ast.Call, canonical: str) -> ast.expr | None:
@@ -169,17 +216,101 @@ class Host(ast.NodeTransformer):
                 kind = next(iter(kinds(node)), "float")
                 value = self.visit(node.func.value)
                 return typed(call(kind if kind in ("int", "bool") else "float", value), node)
-            if short in ("cpu", "detach", "cuda", "contiguous") or (short == "clone" and not node.keywords):
-                return self.visit(node.func.value)
+            if short == "clone":  # what belongs to the model is given away when training goes on
+                self.context.imports.add("import jax.numpy as jnp")
+                inner = self.visit(node.func.value)
+                inner = attribute(inner, "value") if kinds(node.func.value) == {"param"} else inner
+                return typed(call("jnp.copy", inner), node)
+            if short in ("cpu", "detach", "cuda", "contiguous"):
+                inner = self.visit(node.func.value)
+                return typed(attribute(inner, "value"), node) if kinds(node.func.value) == {"param"} else inner
+            if short == "requires_grad_" and kinds(node.func.value) == {"param"}:
+                return typed(ast.Call(attribute(self.visit(node.func.value), short), node.args, node.keywords), node)
             if short == "numpy":
                 self.context.imports.add("import numpy as np")
                 return typed(call("np.asarray", self.visit(node.func.value)), node)
+        return self._function(node, qualified)
+
+    def _function(self, node: ast.Call, qualified: str) -> ast.expr | None:
+        """Functions and objects around training that torch and Python have."""
+        short = tables.last(qualified)
+        if short == "deepcopy" and node.args and kinds(node.args[0]) == {"module"}:
+            self.context.imports.add("from flax import nnx")
+            return typed(call("nnx.clone", self.visit(node.args[0])), node)
+        if qualified in _MODEL_STATE:
+            return self._state(node, qualified)
+        if qualified in ("torch.serialization.save", "torch.serialization.load"):
+            arguments = [self.visit(a) for a in node.args[: 2 if short == "save" else 1]]
+            return typed(call(self.context.use("checkpoint", short), *arguments), node)
+        if short == "GradScaler" or "swa_utils.AveragedModel.__init__" in qualified:
+            return copy_facts(ast.Constant(None), node)
         if short in ("Generator",) or "Generator.manual_seed" in qualified:
             return copy_facts(ast.Constant(None), node)
         if qualified == "torch.from_numpy":
             self.context.imports.add("import jax.numpy as jnp")
             return typed(call("jnp.asarray", *[self.visit(a) for a in node.args]), node)
         return None
+
+    def _state(self, node: ast.Call, qualified: str) -> ast.expr:
+        """`model.state_dict()` and `model.load_state_dict(state)`."""
+        owner = self.visit(node.func.value)
+        arguments = [self.visit(a) for a in node.args]
+        function = self.context.use("checkpoint", tables.last(qualified))
+        keywords = [k for k in node.keywords if k.arg == "strict"]
+        return typed(ast.Call(function, [owner, *arguments], keywords), node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        """Writes into parameters (`p.data.mul_(d).add_(q)`, `p.copy_(q)`) assign their arrays."""
+        chain = _written_parameter(node.value)
+        if chain is None:
+            return self.generic_visit(node)
+        target, value = chain
+        made = ast.Assign([ast.Attribute(self.visit(target), "value", ast.Store())], self.visit(value))
+        return dress(made, node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`p.data` is the array of a parameter; of anything else it is that thing."""
+        self.generic_visit(node)
+        if node.attr == "data" and kinds(node.value) == {"tensor"} and isinstance(node.ctx, ast.Load):
+            return node.value
+        if node.attr == "data" and kinds(node.value) == {"param"}:
+            node.attr = "value"
+        return node
+
+
+def _written_parameter(value: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """The parameter that a chain of in-place methods writes, and the chain without the writing."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return None
+    name = value.func.attr
+    owner = value.func.value
+    if not name.endswith("_") or name.endswith("__") or not any(c.startswith("torch.Tensor.") for c in callees(value)):
+        return None
+    inner = _written_parameter(owner)
+    target, before = inner if inner is not None else (_parameter(owner), None)
+    if target is None:
+        return None
+    before = before if before is not None else _array(target, owner)
+    if name == "copy_":
+        return target, value.args[0]
+    made = ast.Call(ast.Attribute(before, name[:-1], ast.Load()), value.args, value.keywords)
+    made.seen = {"kinds": ["tensor"], "callee": [f"torch.Tensor.{name[:-1]}"]}
+    return target, ast.copy_location(made, value)
+
+
+def _parameter(node: ast.expr) -> ast.expr | None:
+    """The expression of a parameter, for itself or its `.data`."""
+    if kinds(node) == {"param"}:
+        return node
+    if isinstance(node, ast.Attribute) and node.attr == "data" and kinds(node.value) == {"param"}:
+        return node.value
+    return None
+
+
+def _array(target: ast.expr, like: ast.expr) -> ast.expr:
+    made = ast.Attribute(target, "value", ast.Load())
+    made.seen = {**seen(like), "kinds": ["tensor"]}
+    return ast.copy_location(made, like)
 
 
 def rebase(context: Context, definition: Definition) -> None:
@@ -190,7 +321,7 @@ def rebase(context: Context, definition: Definition) -> None:
         qualified = definition.qualified_base(base)
         short = tables.last(qualified)
         module = next(
-            (m for m in ("loader", "schedulers") if qualified.startswith("torch.") and defines(m, short)), None
+            (m for m in ("loader", "lr_schedulers") if qualified.startswith("torch.") and defines(m, short)), None
         )
         if module is not None:
             definition.node.bases[number] = context.use(module, short)
@@ -198,6 +329,15 @@ def rebase(context: Context, definition: Definition) -> None:
 
 def _class_of(node: ast.Call) -> str:
     return ast.unparse(node.func)
+
+
+def _shuffles(node: ast.Call) -> bool:
+    """Whether a loader is one for training: it shuffles, and does not drop its last batch itself."""
+    given = {k.arg: k.value for k in node.keywords}
+    own = given.get("drop_last")
+    drops = own is not None and not (isinstance(own, ast.Constant) and own.value is False)
+    value = given.get("shuffle", node.args[2] if len(node.args) > 2 else None)
+    return value is not None and not (isinstance(value, ast.Constant) and value.value is False) and not drops
 
 
 def _is_class(short: str) -> bool:

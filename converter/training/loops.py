@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition, callees
-from maxcode.converter.training.regions import is_region, optimizer_key, read_region
+from maxcode.converter.nodes import read_before_write
+from maxcode.converter.training.regions import Region, is_region, optimizer_key, read_region
 from maxcode.converter.training.statements import SCHEDULE, STEP, ZERO, LoopError, flattened, kind_of
 from maxcode.converter.training.steps import Step, write_step
 from maxcode.converter.training.variables import key_of, reads
@@ -53,6 +54,9 @@ class Loops:
 
     def run(self) -> list[Step]:
         """Rewrite the function in place; returns the steps to write beside it."""
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Call) and (modules := [c for c in callees(node) if c.startswith("module:")]):
+                node.func.seen = {"kinds": ["module"], "names": modules}
         found = [p for p in places(self.function) if is_region(p.block) and not _within_steering(p)]
         updates = [p for p in places(self.function) if _is_update(p) and not _within_steering(p)]
         if not found:
@@ -71,8 +75,7 @@ class Loops:
         optimizer = optimizer_key(region)
         if optimizer is None:
             raise LoopError(region.statement, "no optimizer takes a step in this block", "")
-        device = {id(n) for s in region.slice.device for n in ast.walk(s)}
-        later = {key for key, node in _all_reads(self.function) if id(node) not in device}
+        later = _read_later(self.function, place, region)
         names = (_unused("compute_loss", self.names), _unused("train_step", self.names))
         self.names |= set(names)
         step = write_step(self.context, region, optimizer, names, later, (self.graph, self.state))
@@ -171,6 +174,22 @@ def _is_update(place: Place) -> bool:
     if is_region(place.block) or any(is_region(block) for block, _ in place.around):
         return False
     return any(kind_of(s) == STEP for s in flattened(place.block))
+
+
+def _read_later(function: ast.FunctionDef, place: Place, region: Region) -> set[str]:
+    """Variables that the host may read after a step before it binds them again."""
+    device = {id(n) for s in region.slice.device for n in ast.walk(s)}
+    attributes = {
+        key for key, node in _all_reads(function) if id(node) not in device and isinstance(node, ast.Attribute)
+    }
+    host = [s for s in flattened(place.block) if not any(s is d for d in region.slice.device)]
+    live = {n.id for s in host for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    for block, statement in place.around:
+        at = next(i for i, s in enumerate(block) if s is statement)
+        live |= read_before_write(block[at + 1 :], kept=False)
+        if isinstance(statement, _LOOPS):
+            live |= read_before_write([statement], kept=False)
+    return live | attributes
 
 
 def _all_reads(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -30,6 +30,7 @@ class Program:
     definitions: dict[str, Definition] = field(default_factory=dict)
     entry: str = "main"
     model: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()  # names that the script binds for its functions
 
 
 def collect_program(facts: dict[str, Any], entry: str, files: dict[str, str], model: frozenset[str]) -> Program:
@@ -147,3 +148,4 @@ def _share_globals(program: Program, main: ast.FunctionDef) -> None:
         for d in program.definitions.values()
     ):
         main.body.insert(0, ast.Global(shared))
+        program.shared = frozenset(shared)

@@ -50,6 +50,7 @@ class Region:
     accumulates: bool = False
     zeroed: bool = False
     if_finite: bool = False
+    conditions: dict[int, ast.expr] = field(default_factory=dict)  # of clipping, by statement
 
     @property
     def steps(self) -> list[ast.Call]:
@@ -57,9 +58,9 @@ class Region:
         return [s.value for s in self.tail if kind_of(s) == STEP]
 
     @property
-    def clips(self) -> list[ast.Call]:
-        """Calls that clip gradients."""
-        return [s.value for s in self.tail if kind_of(s) == CLIP]
+    def clips(self) -> list[tuple[ast.Call, ast.expr | None]]:
+        """Calls that clip gradients, each with what it depends on."""
+        return [(s.value, self.conditions.get(id(s))) for s in self.tail if kind_of(s) == CLIP]
 
 
 def is_region(block: list[ast.stmt]) -> bool:
@@ -101,6 +102,8 @@ def _read_tail(region: Region, below: list[ast.stmt]) -> None:
             region.zeroed = True
         elif kind == SCALER:
             continue
+        elif _is_conditional_clip(statement):
+            _read_clip(region, statement)
         elif isinstance(statement, ast.If) and DEVICE & set(parts(statement)):
             _read_conditional(region, statement)
         elif DEVICE & set(parts(statement)):
@@ -109,6 +112,21 @@ def _read_tail(region: Region, below: list[ast.stmt]) -> None:
             )
         else:
             region.after.append(statement)
+
+
+def _is_conditional_clip(statement: ast.stmt) -> bool:
+    """Whether a statement is an `if` in which gradients are clipped and nothing else is done with them."""
+    if not isinstance(statement, ast.If) or statement.orelse:
+        return False
+    kinds_ = [kind_of(s) for s in flattened(statement.body)]
+    return bool(kinds_) and CLIP in kinds_ and set(kinds_) <= {CLIP, SCALER}
+
+
+def _read_clip(region: Region, statement: ast.If) -> None:
+    for inner in flattened(statement.body):
+        if kind_of(inner) == CLIP:
+            region.tail.append(inner)
+            region.conditions[id(inner)] = statement.test
 
 
 def _read_conditional(region: Region, statement: ast.If) -> None:
@@ -123,6 +141,8 @@ def _read_conditional(region: Region, statement: ast.If) -> None:
             region.zeroed = True
         elif kind == SCALER:
             continue
+        elif _is_conditional_clip(inner):
+            _read_clip(region, inner)
         elif DEVICE & set(parts(inner)):
             raise LoopError(inner, "a part of the training step inside another statement", "")
         else:
@@ -137,6 +157,7 @@ class Input:
     name: str
     how: str
     line: int  # of the statement that reads it first
+    recorded: bool = True  # whether it is data, which a check can replace by PyTorch's
 
 
 def inputs_of(context: Context, nodes: list[ast.AST], model: str | None, taken: set[str]) -> list[Input]:
@@ -156,7 +177,7 @@ def inputs_of(context: Context, nodes: list[ast.AST], model: str | None, taken: 
         while name in taken:
             name += "_"
         taken.add(name)
-        found.append(Input(key, name, how_passed(expression), line))
+        found.append(Input(key, name, how_passed(expression), line, "module" not in kinds(expression)))
     return found
 
 
@@ -167,6 +188,8 @@ def _is_global(context: Context, key: str, expression: ast.expr) -> bool:
         return file is None and "." not in key
     import builtins
 
+    if kinds(expression) and not kinds(expression) & {"callable", "class", "unknown"}:
+        return False  # a variable, whatever else in the file has its name
     if key in file.imports or (hasattr(builtins, key) and not kinds(expression)):
         return True
     outline = file.outline.get(key)

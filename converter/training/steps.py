@@ -11,6 +11,10 @@ from maxcode.converter.training.regions import STATIC, TRACED, Input, Region, in
 from maxcode.converter.training.statements import LoopError
 from maxcode.converter.training.variables import binds, key_of, reads
 
+_OWN = (  # names of a step's own
+    "model", "graph", "optimizer", "state", "hyperparameters", "gradients", "update", "loss", "outputs", "rest",
+    "params",
+)  # fmt: skip
 SCALED = "scaled_loss"  # what is differentiated, where it has no name of its own
 _CLIP_ARGUMENTS = {
     "clip_grad_norm": ("parameters", "max_norm", "norm_type", "error_if_nonfinite", "foreach"),
@@ -41,7 +45,7 @@ class Step:
 
     def to_json(self) -> dict[str, Any]:
         """What a check has to know: the step's name, where it stands in the source, and what it is given."""
-        given = [{"name": i.name, "key": i.key, "line": i.line} for i in self.inputs if i.how == TRACED]
+        given = [{"name": i.name, "key": i.key, "line": i.line} for i in self.inputs]
         file, line = path_of(self.loss_function), self.loss_function.lineno
         return {"function": self.step_function.name, "file": file, "line": line, "inputs": given}
 
@@ -78,6 +82,12 @@ class Draft:
         """Inputs that are passed in one way."""
         return [i for i in self.given if i.how == how]
 
+    def flags(self) -> dict[str, ast.expr]:
+        """Conditions that the host decides before each step, by the parameter that says so."""
+        found = {"update": self.region.condition} if self.region.condition is not None else {}
+        conditions = [c.condition for c in self.clips if c.condition is not None]
+        return found | ({"clip": conditions[0]} if conditions else {})
+
     def unread(self, given: Input) -> bool:
         """Whether an input is an argument of clipping alone, which the loss does not read."""
         return given.key not in self.read
@@ -104,8 +114,9 @@ def write_step(
     """
     device = region.slice.device
     model = model_key([*device, region.loss], context.entry)
-    taken = {"model", "graph", "optimizer", "state", "hyperparameters", "gradients", "update"}
-    clips = [_clip(call, model) for call in region.clips]
+    clips = [_clip(call, condition, model) for call, condition in region.clips]
+    taken = set(_OWN)
+    taken |= {"clip"} if any(c.condition is not None for c in clips) else set()
     given = inputs_of(context, [*device, region.loss, *(v for c in clips for v in c.values)], model, taken)
     if any(i.key == optimizer for i in given):
         raise LoopError(region.statement, "the loss reads the optimizer")
@@ -117,9 +128,9 @@ def write_step(
     function.file = getattr(region.statement, "file", None)
     used = [("train_state", "rest_of"), ("random", "key_scope"), *(("gradients", c.function) for c in clips)]
     call = _call(draft, optimizer, state)
-    return Step(
-        function, _step_function(draft), call, model, optimizer, region.accumulates, tuple(used), tuple(given)
-    )  # fmt: skip
+    read_inputs = tuple(i for i in draft.passed(TRACED) if i.recorded and not draft.unread(i))
+    step = _step_function(draft)
+    return Step(function, step, call, model, optimizer, region.accumulates, tuple(used), read_inputs)
 
 
 @dataclass
@@ -127,10 +138,10 @@ class Clip:
     function: str
     values: list[ast.expr]  # expressions of its arguments
     keywords: list[str]
-    result: str | None = None
+    condition: ast.expr | None = None
 
 
-def _clip(node: ast.Call, model: str) -> Clip:
+def _clip(node: ast.Call, condition: ast.expr | None, model: str) -> Clip:
     function = ast.unparse(node.func).rpartition(".")[2].rstrip("_")
     order = _CLIP_ARGUMENTS[function]
     named = dict(zip(order, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
@@ -146,7 +157,7 @@ def _clip(node: ast.Call, model: str) -> Clip:
         raise LoopError(
             node, "error_if_nonfinite cannot raise inside a compiled step", "test the norm that is returned"
         )
-    return Clip(function, list(named.values()), list(named))
+    return Clip(function, list(named.values()), list(named), condition)
 
 
 def _loss_name(region: Region, rename: dict[str, str]) -> str:
@@ -162,7 +173,8 @@ def _loss_function(draft: Draft) -> ast.FunctionDef:
     renamed = Rename(local)
     body = [renamed.visit(statement) for statement in region.slice.device]
     loss = renamed.visit(region.loss)
-    body.append(ast.Return(ast.Tuple([loss, *(name(_local(k)) for k in outputs)], ast.Load()) if outputs else loss))
+    more = ast.Tuple([name(_local(k)) for k in outputs], ast.Load())
+    body.append(ast.Return(ast.Tuple([loss, more], ast.Load()) if outputs else loss))
     arguments = ["model", *(i.name for i in draft.given if not draft.unread(i))]
     doc = f"Loss of one batch{' and ' + ', '.join(map(_local, outputs)) if outputs else ''}; {place(region.statement)}."
     made = ast.FunctionDef(
@@ -183,14 +195,15 @@ def _local(key: str) -> str:
 
 
 def _step_function(draft: Draft) -> ast.FunctionDef:
-    region, loss = draft.region, draft.loss
+    region = draft.region
     statics, traced = [[i.name for i in draft.passed(how)] for how in (STATIC, TRACED)]
-    steps, update = bool(region.steps), ["update"] * (region.condition is not None)
+    steps, update = bool(region.steps), list(draft.flags())
     frozen = ("graph", *["optimizer"] * steps, *statics, *update)
     arguments = ["graph", *["optimizer"] * steps, *statics, "state", *["hyperparameters"] * steps, *traced, *update]
-    extra = "".join(f", {_local(k)}" for k in draft.outputs)
-    comma = "" if draft.outputs else ","
+    extra, starred = (", outputs", ", *outputs") if draft.outputs else ("", "")
     passed = "".join(f", {i.name}" for i in draft.given if not draft.unread(i))
+    held = "(rest_of(model), outputs)" if draft.outputs else "rest_of(model)"
+    back = "(rest, outputs)" if draft.outputs else "rest"
     lines = [
         f"@partial(jax.jit, static_argnames={frozen!r}, donate_argnames='state')",
         f"def {draft.names[1]}({', '.join(arguments)}):",
@@ -198,12 +211,12 @@ def _step_function(draft: Draft) -> ast.FunctionDef:
         "    def loss_of(params):",
         "        model = nnx.merge(graph, params, state.rest, copy=True)",
         "        with key_scope(state.keyed()):",
-        f"            {loss}{extra} = {draft.names[0]}(model{passed})",
-        f"        return {loss}, (rest_of(model){extra}{comma})",
-        f"    ({loss}, (rest{extra}{comma})), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)",
+        f"            loss{extra} = {draft.names[0]}(model{passed})",
+        f"        return loss, {held}",
+        f"    (loss, {back}), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)",
         "    state = state.replace(rest=rest, step=state.step + 1)",
         *_updates(draft),
-        f"    return state, {loss}{extra}",
+        f"    return state, loss{starred}",
     ]
     function = ast.parse("\n".join(lines)).body[0]
     function.body[1].spaced = function.spaced = True
@@ -228,7 +241,11 @@ def _updates(draft: Draft) -> list[str]:
     for clip in draft.clips:
         values = [ast.unparse(Rename(draft.rename).visit(copy.deepcopy(v))) for v in clip.values]
         arguments = [f"{k}={v}" for k, v in zip(clip.keywords, values, strict=True)]
-        lines.append(f"{pad}gradients, _ = {clip.function}({', '.join([holder, *arguments])})")
+        if clip.condition is not None:
+            lines += [f"{pad}gradients = {holder}"] * (holder != "gradients") + [f"{pad}if clip:"]
+            holder = "gradients"
+        inner = pad + "    " * (clip.condition is not None)
+        lines.append(f"{inner}gradients, _ = {clip.function}({', '.join([holder, *arguments])})")
         holder = "gradients"
     flag = ", if_finite=True" if region.if_finite else ""
     lines.append(f"{pad}state = state.updated(optimizer, {holder}, hyperparameters{flag})")
@@ -244,10 +261,10 @@ def _call(draft: Draft, optimizer: str, state: tuple[str, str]) -> list[ast.stmt
     first, numbers = ([optimizer], [f"{optimizer}.hyperparameters()"]) if region.steps else ([], [])
     arguments = [graph, *first, *statics, holder, *numbers, *traced]
     update: list[ast.stmt] = []
-    if region.condition is not None:
-        arguments.append("update")
-        value = ast.Call(ast.Name("bool", ast.Load()), [region.condition], [])
-        update = [ast.Assign([ast.Name("update", ast.Store())], value, lineno=0)]
+    for flag, condition in draft.flags().items():
+        arguments.append(flag)
+        value = ast.Call(ast.Name("bool", ast.Load()), [condition], [])
+        update.append(ast.Assign([ast.Name(flag, ast.Store())], value, lineno=0))
     targets = ", ".join([holder, key_of(region.loss) or SCALED, *draft.outputs])
     made = ast.parse(f"{targets} = {draft.names[1]}({', '.join(arguments)})").body
     after = list(region.slice.after)

@@ -79,7 +79,10 @@ def binds(nodes: list[ast.AST]) -> set[str]:
     """Variables that statements bind or write into (`x[i] = y` and `x.append(y)` write into `x`)."""
     found: set[str] = set()
     for node in nodes:
+        inner = {id(n) for c in ast.walk(node) if isinstance(c, ast.comprehension) for n in ast.walk(c.target)}
         for child in ast.walk(node):
+            if id(child) in inner:
+                continue
             if (
                 isinstance(child, ast.Name | ast.Attribute)
                 and isinstance(child.ctx, ast.Store)

@@ -51,10 +51,15 @@ class Replay:
         self.context, self.case, self.package = context, case, context.package
         self.events = case.record["events"]
         self.losses: list[float] = []
-        self.errors: list[tuple[float, str, int]] = []  # of parameters and statistics: error, name, optimizer step
+        self.errors: list[tuple[float, float, str, int]] = []  # share of the limit, error, name, optimizer step
+        self.own = case.record.get("own_error", {})
         self.graph: Any = None
         self.steps = 0
         self.missing: list[str] = []
+        largest = case.record["largest_gradients"]
+        floor = tolerance.GRADIENT_NOISE * max(largest.values(), default=0.0)
+        # An optimizer that divides by the size of the gradient turns rounding errors into steps of full size.
+        self.noise = sorted(name for name, size in largest.items() if 0 < size <= floor)
 
     def run(self) -> None:
         """Run the program until every recorded step was taken, or to its end."""
@@ -129,7 +134,10 @@ class Replay:
             leaf = np.asarray(value_of(variable(model, row.target)), np.float64)
             for name, actual in parameter_values(row, leaf, list(expected)):
                 left.discard(name)
-                self.errors.append((_error(actual, expected[name], largest), name, self.steps))
+                if name in self.noise:
+                    continue
+                error = _error(actual, expected[name], largest)
+                self.errors.append((error / self._limit(name), error, name, self.steps))
         self.missing += sorted(left)
 
     def verdict(self) -> Check:
@@ -137,12 +145,25 @@ class Replay:
         wanted = np.asarray(self.case.array("losses"))
         count = min(len(wanted), len(self.losses))
         found = difference(np.asarray(self.losses[:count]), wanted[:count])
-        worst, name, step = max(self.errors, default=(float("inf"), "no parameter", 0))
+        share, worst, name, step = max(self.errors, default=(float("inf"), float("inf"), "no parameter", 0))
         complete = len(self.losses) == len(wanted) and self.steps == self.case.record["steps"] and not self.missing
         detail = f"{len(self.losses)} of {len(wanted)} losses {self.losses[0]:.6g} .. {self.losses[-1]:.6g}: {found}"
         detail += f"; {self.steps} optimizer steps, worst parameter {name} {worst:.1e} after step {step}; dropout off"
+        if self.noise:
+            detail += f"; gradients of {', '.join(self.noise[:5])} are rounding errors alone, so these are not compared"
         detail += f"; not compared: {sorted(set(self.missing))[:5]}" if self.missing else ""
-        return Check.of("loop", max(found.error, worst), tolerance.TRAINING, detail, ok=complete)
+        if found.error / self._limit("loss") > share:
+            worst, name = found.error, "loss"
+        if self._limit(name) > tolerance.TRAINING:
+            detail += (
+                f"; PyTorch's own {name} moves by {self.own[name]:.1e} for one unit in the last place of its weights"
+            )
+        return Check.of("loop", worst, self._limit(name), detail, ok=complete)
+
+    def _limit(self, name: str) -> float:
+        """How close a parameter, a statistic or the "loss" has to be."""
+        own = self.own.get(name, 0.0)
+        return max(tolerance.TRAINING, tolerance.OWN_FACTOR * own) if own <= tolerance.OWN_MOST else tolerance.TRAINING
 
 
 def _as_given(recorded: Any, own: Any) -> Any:

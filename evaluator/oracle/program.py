@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import copy
+import functools
 import inspect
 import os
 import sys
@@ -150,7 +151,7 @@ def _working_folder(folder: Path) -> Iterator[None]:
 def _quiet() -> Iterator[None]:
     """What the program prints goes nowhere, and what it saves is not written."""
     save = torch.save
-    torch.save = lambda *args, **kwargs: None
+    torch.save = functools.wraps(save)(lambda *args, **kwargs: None)
     try:
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
             yield

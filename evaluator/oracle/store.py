@@ -57,6 +57,10 @@ class Recording:
         self._tensors[key] = tensor.clone(memory_format=torch.contiguous_format)
         return key
 
+    def tensor(self, key: str) -> Tensor:
+        """A stored tensor."""
+        return self._tensors[key]
+
     def shapes(self, keys: dict[str, str]) -> list[tuple[str, tuple[int, ...]]]:
         """(name, shape) of stored tensors."""
         return [(name, tuple(self._tensors[key].shape)) for name, key in keys.items()]

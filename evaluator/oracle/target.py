@@ -57,6 +57,7 @@ def without_program(training: dict[str, Any]) -> None:
         CUTS[path] = training["until"]
         sys.meta_path.insert(0, CutFinder())
         sys.path.insert(0, str(Path(path).parent))
+        sys.argv = [path]  # for what parses arguments where it is imported
 
 
 def _read(path: Path) -> Target:

@@ -7,10 +7,12 @@ with them.
 
 import ast
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -23,6 +25,7 @@ from maxcode.evaluator.oracle.noise import persistent_buffers
 from maxcode.evaluator.oracle.program import Enough, Program
 from maxcode.evaluator.oracle.session import NotApplicableError, Session
 from maxcode.evaluator.oracle.store import Recording
+from maxcode.evaluator.oracle.target import Target
 from maxcode.evaluator.oracle.weights import write_source
 
 CAPTURE = "__maxcode_inputs__"
@@ -67,6 +70,7 @@ class Watch:
         self.steps = 0
         self.silenced: set[int] = set()
         self.drawn = ""
+        self.largest: dict[str, float] = {}  # of every parameter's gradients
         self._inputs: dict[str, Any] = {}
         self._inside = 0
 
@@ -116,6 +120,10 @@ class Watch:
         if self.model is None or not self.events:
             return
         self.steps += 1
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None and parameter.grad.numel():
+                size = float(parameter.grad.detach().abs().max())
+                self.largest[name] = max(self.largest.get(name, 0.0), size)
         self.events[-1]["stepped"] = True
         self.events[-1]["lr"] = [float(group["lr"]) for group in optimizer.param_groups]
         small = sum(p.numel() for p in self.model.parameters()) <= LARGE
@@ -219,23 +227,61 @@ def loop(session: Session) -> Recording:
     """
     target = session.target
     training = target["training"]
-    table = Path(session.source).parent / "package" / "training.json" if session.source else None
+    table = Path(session.source).parent / "training.json" if session.source else None
     if not training:
         raise NotApplicableError("the target is a model, not a training program")
     if table is None or not table.is_file():
-        raise NotApplicableError("the program's steps were not converted")
+        raise ValueError(f"{table}: no record of the program's converted steps; convert it again")
     steps = json.loads(table.read_text())["steps"]
     recording = Recording("loop", "loop", "float64")
     case = recording.case("seed0", {}, dropout_off=True)
     begin = Path(session.source).parent / "loop_source"
     watch = Watch(recording, case, lambda model: write_source(target, model, begin, None) and None)
+    ended = _run(target, steps, watch)
+    case |= {"ended": ended, "steps": watch.steps, "events": watch.events, "drawn": watch.drawn}
+    case["largest_gradients"] = watch.largest
+    if watch.losses:
+        case["losses"] = recording.put("losses", torch.stack([v.double().reshape(()) for v in watch.losses]))
+        again = Watch(Recording("loop", "loop", "float64"), {}, _nudge)
+        _run(target, steps, again)
+        case["own_error"] = _own_error(recording, watch, again)
+    return recording
+
+
+def _run(target: Target, steps: list[dict[str, Any]], watch: Watch) -> bool:
+    """One run of the program from the target's seed; whether it ended by itself."""
     torch.manual_seed(target["seed"])
-    program = Program(training, rewrite=Capture(steps).tree)
+    random.seed(target["seed"])
+    numpy.random.seed(target["seed"])  # noqa: TID251 - the generator that programs use
+    program = Program(target["training"], rewrite=Capture(steps).tree)
     program.globals[CAPTURE] = watch.given
     wanted = f"{target['module']}.{target['class_name']}"
     with computing_in("float64"), _Draws(watch), watch.watching(wanted):
-        ended = program.run(watch, seconds=SECONDS)
-    case |= {"ended": ended, "steps": watch.steps, "events": watch.events, "drawn": watch.drawn}
-    if watch.losses:
-        case["losses"] = recording.put("losses", torch.stack([v.double().reshape(()) for v in watch.losses]))
-    return recording
+        return program.run(watch, seconds=SECONDS)
+
+
+def _nudge(model: nn.Module) -> None:
+    """Moves every parameter by one unit in its last place: what comes of that no port can be held to."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, torch.inf)))
+
+
+def _own_error(recording: Recording, watch: Watch, again: Watch) -> dict[str, float]:
+    """Per parameter or statistic, and for "loss", how far PyTorch's own two runs part: max|a-b| / max|b|."""
+    count = min(len(watch.losses), len(again.losses))
+    pairs = [(a, b) for a, b in zip(watch.losses[:count], again.losses[:count], strict=True)]
+    found = {"loss": max((_parted(a, b) for a, b in pairs), default=0.0)}
+    for first, second in zip(watch.events, again.events, strict=False):
+        for name, key in first.get("state", {}).items():
+            other = second.get("state", {}).get(name)
+            if other is not None:
+                error = _parted(recording.tensor(key), again.recording.tensor(other))
+                found[name] = max(found.get(name, 0.0), error)
+    return found
+
+
+def _parted(a: Tensor, b: Tensor) -> float:
+    peak = float(a.abs().max()) if a.numel() else 0.0
+    return float((a - b).abs().max()) / peak if peak else 0.0

@@ -26,13 +26,25 @@ class Building(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.built: dict[int, tuple[nn.Module, tuple, dict[str, Any]]] = {}
+        self.lines: dict[int, int] = {}  # of the script's statement that was running
 
     def call(self, path: str, site: int, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Note modules that a call of their class makes."""
         result = super().call(path, site, function, *args, **kwargs)
         if isinstance(function, type) and issubclass(function, nn.Module):
             self.built[id(result)] = (result, args, kwargs)
+            self.lines[id(result)] = _top_level_line(path)
         return result
+
+
+def _top_level_line(path: str) -> int:
+    """Line of the statement of the file itself that is running; past the end where there is none."""
+    frame, line = sys._getframe(), 1 << 30
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename == path:
+            line = frame.f_lineno
+        frame = frame.f_back
+    return line
 
 
 class Watching:
@@ -40,6 +52,7 @@ class Watching:
 
     def __init__(self) -> None:
         self.steps = 0
+        self.graded: set[int] = set()  # parameters that had a gradient at some step
         self.optimizers: list[Optimizer] = []
         self.called: dict[int, tuple[nn.Module, tuple, dict[str, Any], bool]] = {}
         self._depth = 0
@@ -85,6 +98,7 @@ class Watching:
         if all(optimizer is not known for known in self.optimizers):
             self.optimizers.append(optimizer)
         self.steps += optimizer is self.optimizers[0]
+        self.graded |= {id(p) for g in optimizer.param_groups for p in g["params"] if p.grad is not None}
         if self.steps >= MOST_STEPS:
             raise Enough
 
@@ -115,9 +129,12 @@ def resolve_training(target: Target) -> Target:
         raise OracleError(where, "no called module holds what the optimizer updates", "a model that is called", "")
     model, args, kwargs, _ = models[0]
     facts = {"files": recorder.to_json(), "models": [_qualified(type(m[0])) for m in models]}
+    owned = {id(p) for o in watching.optimizers for g in o.param_groups for p in g["params"]}
+    until = min(_program_line(program), recorder.lines.get(id(model), 1 << 30))
     training |= {
         "module": program.name, "steps": watching.steps, "ended": ended, "facts": facts,
-        "optimizers": [type(o).__name__ for o in watching.optimizers], "until": _program_line(program),
+        "optimizers": [type(o).__name__ for o in watching.optimizers], "until": until,
+        "unused": [n for n, p in model.named_parameters() if id(p) in owned - watching.graded],
     }  # fmt: skip
     target |= {"training": training} | _model_of(program, recorder, model)
     target["inputs"] = {name: _spec(value) for name, value in bind(model.forward, args, kwargs).items()}

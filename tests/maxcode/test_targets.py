@@ -248,3 +248,31 @@ def test_json_options(tmp_path):
 def test_json_options_that_are_wrong(call, message):
     with pytest.raises(MaxCodeError, match=message):
         call()
+
+
+TRAINER = """
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x): return x
+class Trainer:
+    def fit(self):
+        self.loss.backward(); self.optimizer.step()
+def train(model):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("name", "entry"), [("", None), (":train", "train"), (":Trainer", "Trainer")])
+def test_a_file_that_trains_is_a_training_program(tmp_path, name, entry):
+    (tmp_path / "run.py").write_text(TRAINER)
+    target = parse_target(f"{tmp_path / 'run.py'}{name}")
+    assert target.training == {"file": str(tmp_path / "run.py"), "entry": entry}
+    assert default_output(target).name == (entry or "run").lower()
+    validate(target)
+
+
+def test_a_model_in_a_file_that_trains_is_a_model(tmp_path):
+    (tmp_path / "run.py").write_text(TRAINER)
+    target = parse_target(f"{tmp_path / 'run.py'}:Net")
+    assert target.training is None
+    assert target.class_name == "Net"
