@@ -83,3 +83,38 @@ def test_records_of_arrays_come_out_of_compiled_code(tmp_path: Path):
     modeling = convert_text(text, tmp_path).modeling
     assert "@jax.tree_util.register_dataclass" in modeling
     assert "class Pair(NamedTuple):" in modeling
+
+
+SIZES = """
+import torch
+from torch import nn
+
+
+class Base(nn.Module):
+    def __init__(self, dim, scale=1.0, pads=False):
+        super().__init__()
+        self.inner, self.scale, self.pads = nn.Linear(dim, dim), scale, pads
+
+    def forward(self, x):
+        if self.pads and x.size(1) < 9:
+            x = torch.cat([x, x], dim=1)
+        return self.inner(x) * self.scale
+
+
+class Net(Base):
+    def __init__(self, dim=4, scale=3.0):
+        super().__init__(dim, scale)
+
+
+def get_inputs():
+    return [torch.randn(3, 4)]
+"""
+
+
+def test_a_size_that_no_run_asked_for_is_no_tensor(tmp_path: Path):
+    converted = convert_text(SIZES, tmp_path)
+    assert converted.conversion.gaps == []
+    assert "lax.cond" not in converted.modeling
+    with jax.enable_x64(True):
+        pairs = both_outputs(converted)
+    assert [error_of(a, b) < 1e-12 for _, a, b in pairs] == [True]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from maxcode.evaluator.oracle.probe import probe, wanted
+from maxcode.evaluator.oracle.probe import _constructor, probe, wanted
 from maxcode.evaluator.oracle.target import load_target
 
 SOURCE = """
@@ -107,3 +107,11 @@ def test_framework_plumbing_is_not_instrumented():
     assert test("transformers.models.some.modeling_some", "x.py")
     assert not test("transformers.models.some.configuration_some", "x.py")
     assert not test("transformers.cache_utils", "x.py")
+
+
+def test_what_a_constructor_takes_as_keywords_are_arguments_too():
+    class Net:
+        def __init__(self, dim: int, **kwargs: int) -> None: ...
+
+    rows = _constructor(Net, {"arguments": {"dim": 4, "scale": 3}})
+    assert rows == [{"name": "dim", "value": 4}, {"name": "scale", "value": 3}]
