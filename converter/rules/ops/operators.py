@@ -75,6 +75,6 @@ def getitem(input, index):
     return input[tuple(np.asarray(part) if isinstance(part, list) else part for part in parts)]
 
 
-@op("torch.Tensor.zero", "torch.Tensor.zero_")
+@op("torch.Tensor.zero", "torch.Tensor.zero_", "torch.zero_")
 def zero(input):
     return jnp.zeros_like(input)

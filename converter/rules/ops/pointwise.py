@@ -40,17 +40,17 @@ def trunc_real(input):
     return jnp.trunc(input)
 
 
-@op("torch.round", "torch.Tensor.round", when=lambda input: is_integral(input))
+@op("torch.round", "torch.Tensor.round", "torch.special.round", when=lambda input: is_integral(input))
 def round_integer(input, *, decimals=0):
     return input
 
 
-@op("torch.round", "torch.Tensor.round")
+@op("torch.round", "torch.Tensor.round", "torch.special.round")
 def round_real(input):
     return jnp.round(input)
 
 
-@op("torch.round", "torch.Tensor.round")
+@op("torch.round", "torch.Tensor.round", "torch.special.round")
 def round_decimals(input, *, decimals):
     return jnp.round(input, decimals)
 

@@ -186,6 +186,13 @@ def var_mean_of_all(input, unbiased):
     return input.var(ddof=int(unbiased)), input.mean()
 
 
+@op("torch.var_mean", when=lambda unbiased: unbiased is not None, vectors=_ZERO_D)
+def var_mean_unbiased(input, dim=None, unbiased=True, keepdim=False):
+    """Spread and mean along axes."""
+    axes = None if dim == () else dim
+    return jnp.var(input, axes, ddof=int(unbiased), keepdims=keepdim), jnp.mean(input, axes, keepdims=keepdim)
+
+
 @op("torch.var_mean", vectors=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
 def var_mean(input, dim=None, *, correction=1, keepdim=False):
     return (
@@ -197,6 +204,13 @@ def var_mean(input, dim=None, *, correction=1, keepdim=False):
 @op("torch.std_mean", when=_is_flag)
 def std_mean_of_all(input, unbiased):
     return input.std(ddof=int(unbiased)), input.mean()
+
+
+@op("torch.std_mean", when=lambda unbiased: unbiased is not None, vectors=_ZERO_D)
+def std_mean_unbiased(input, dim=None, unbiased=True, keepdim=False):
+    """Spread and mean along axes."""
+    axes = None if dim == () else dim
+    return jnp.std(input, axes, ddof=int(unbiased), keepdims=keepdim), jnp.mean(input, axes, keepdims=keepdim)
 
 
 @op("torch.std_mean", vectors=_ZERO_D, when=lambda dim: not isinstance(literal(dim), bool))
