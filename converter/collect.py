@@ -6,6 +6,7 @@ from typing import Any
 from maxcode.converter import capture
 from maxcode.converter import plumbing as tables
 from maxcode.converter.autograd import METHODS, is_gradient_function
+from maxcode.converter.chosen import choose_keywords
 from maxcode.converter.context import Context, Definition, attach_facts
 from maxcode.converter.library import defines
 from maxcode.converter.nodes import blocks, has_fields
@@ -91,6 +92,8 @@ def _simplified(context: Context, node: ast.stmt, absent: dict[str, Any]) -> ast
     node = Plumbing(context, absent).visit(node)
     for _ in range(3):
         node = Fold().visit(node)
+    for function in [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]:
+        choose_keywords(function)
     if isinstance(node, ast.ClassDef):
         _drop_inert_calls(node)
     return node

@@ -7,7 +7,6 @@ from maxcode.converter.context import callees, copy_facts, seen
 from maxcode.converter.nodes import dress
 
 _MODULE = "module:"
-_ADDING = ("self.add_module", "self.register_module")
 _BUILDERS = ("from_config", "_from_config")
 
 
@@ -20,20 +19,30 @@ def spelled_attribute(node: ast.Call) -> ast.expr | None:
 
 
 def spelled_assignment(node: ast.Expr) -> ast.Assign | None:
-    """The statement `setattr(x, name, value)` as `x.a = value`, where every run saw the same name."""
-    call = node.value
-    if isinstance(call, ast.Call) and ast.unparse(call.func) in _ADDING and len(call.args) == 2 and not call.keywords:
-        call.func, call.args = (
-            ast.copy_location(ast.Name("setattr", ast.Load()), call),
-            [ast.Name("self", ast.Load()), *call.args],
-        )
-    if not (isinstance(call, ast.Call) and _calls(call, "setattr", 3)):
+    """The statement `setattr(x, name, value)` as `x.a = value`, where every run saw the same name.
+
+    `x.add_module(name, value)` is the same for a module's own.
+    """
+    made = node.value
+    if not isinstance(made, ast.Call):
         return None
-    attr = _same_text(call.args[1])
+    if is_added(made):
+        owner, (name, value) = made.func.value, made.args
+    elif _calls(made, "setattr", 3):
+        owner, name, value = made.args
+    else:
+        return None
+    attr = _same_text(name)
     if not attr:
         return None
-    made = ast.Assign([ast.Attribute(call.args[0], attr, ast.Store())], call.args[2], lineno=0)
-    return dress(made, node)
+    return dress(ast.Assign([ast.Attribute(owner, attr, ast.Store())], value, lineno=0), node)
+
+
+def is_added(node: ast.Call) -> bool:
+    """Whether a call registers a module under a name: `x.add_module(name, module)`."""
+    is_method = isinstance(node.func, ast.Attribute) and node.func.attr in ("add_module", "register_module")
+    ours = all(c.startswith("torch.nn.modules.module.Module.") for c in callees(node))
+    return is_method and ours and len(node.args) == 2 and not node.keywords
 
 
 def built_class(node: ast.Call) -> ast.Call | None:

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable
 
 from maxcode.converter import registry
-from maxcode.converter.context import Context, Definition
+from maxcode.converter.context import Context, Definition, seen
 from maxcode.converter.passes.needs import PARAMETER, class_name
 
 _HOLDERS = ("torch.nn.ParameterList", "torch.nn.ParameterDict")
@@ -72,3 +72,13 @@ def becomes_attribute(function: ast.FunctionDef, variable: str) -> bool:
         and any(isinstance(n, ast.Name) and n.id == variable for n in ast.walk(node))
         for node in ast.walk(function)
     )
+
+
+def registers_items(definition: Definition, function: ast.FunctionDef, target: ast.Attribute, value: ast.expr) -> bool:
+    """Whether a constructor keeps layers in a plain list, and registers them one by one under names of their own."""
+    if not isinstance(value, ast.List | ast.ListComp) or ast.unparse(target.value) != "self":
+        return False
+    reads = [n for n in ast.walk(definition.node) if isinstance(n, ast.Attribute) and n.attr == target.attr]
+    holds = any("module" in seen(n).get("elements", ()) for n in (value, *reads))
+    is_added = (isinstance(n, ast.Call) and ast.unparse(n).startswith("setattr(self, ") for n in ast.walk(function))
+    return holds and any(is_added)

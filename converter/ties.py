@@ -1,12 +1,19 @@
 """Weights that a framework's class names as shared become a statement of its constructor."""
 
 import ast
+from typing import Any
 
 from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.nodes import assign, call, dotted, name
 
 _LOCAL = "tied_weights_keys"
+_SWITCH = "tie_word_embeddings"
+
+
+def _has_switch(config: Any) -> bool:
+    """Whether a configuration, or one nested in it, has the field that switches ties on."""
+    return isinstance(config, dict) and (_SWITCH in config or any(map(_has_switch, config.values())))
 
 
 def tie_weights(context: Context, definition: Definition) -> None:
@@ -28,7 +35,9 @@ def tie_weights(context: Context, definition: Definition) -> None:
         first = assign(_LOCAL, declared.value)
         constructor.body.insert(_after_docstring(constructor), first)
         ties = call(context.use("ties", "expanded_ties"), name("self"), name(_LOCAL))
-    test = dotted("config.tie_word_embeddings")
+    test = dotted(f"config.{_SWITCH}")
+    if not _has_switch(context.facts.get("config")):
+        test = call("getattr", name("config"), ast.Constant(_SWITCH), ast.Constant(False))
     statement = ast.If(test, [ast.Expr(call(context.use("leaves", "tie_weights"), name("self"), ties))], [])
     statement.spaced = True
     constructor.body.append(statement)

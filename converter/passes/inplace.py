@@ -47,6 +47,32 @@ class InPlace(ast.NodeTransformer):
         replaced.seen = {"kinds": ["config"]}
         return self._rebind(node, target.value, replaced)
 
+    def _grow_field(self, node: ast.Expr, grown: ast.Call) -> list[ast.stmt] | None:
+        """`config.x.append(v)` in a constructor becomes `config = config.replace(x=[*config.x, v])`.
+
+        The object is one for all models below it in the source: a gap where another function reads the field.
+        """
+        field = grown.func.value if isinstance(grown.func, ast.Attribute) else None
+        is_growing = isinstance(field, ast.Attribute) and grown.func.attr in ("append", "extend") and grown.args
+        if not is_growing or "config" not in self.types.of(field.value) or self.function.name != "__init__":
+            return None
+        reads = [
+            n for d in self.context.definitions for f in d.functions() if f is not self.function for n in ast.walk(f)
+        ]
+        if any(isinstance(n, ast.Attribute) and n.attr == field.attr for n in reads):
+            reason = "a list of the configuration grows here, and is read elsewhere too"
+            self.context.gap("CV134", node, f"{ast.unparse(field)}.{grown.func.attr}", reason, "make a list of its own")
+            return None
+        more = ast.Starred(grown.args[0], ast.Load()) if grown.func.attr == "extend" else grown.args[0]
+        value = ast.List([ast.Starred(field, ast.Load()), more], ast.Load())
+        result = [self._replace_field(ast.copy_location(ast.Assign([field], value), node), field)]
+        parameters = {a.arg for a in ast.walk(self.function.args) if isinstance(a, ast.arg)}
+        held = ast.unparse(field.value).removeprefix("self.")
+        if held in parameters and isinstance(field.value, ast.Attribute):  # the same object to the source
+            same = ast.Assign([ast.Name(held, ast.Store())], field.value)
+            result.append(ast.copy_location(same, node))
+        return result
+
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         self.generic_visit(node)
         target = node.target
@@ -85,6 +111,8 @@ class InPlace(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> Any:
         self.generic_visit(node)
         call = node.value
+        if isinstance(call, ast.Call) and (grown := self._grow_field(node, call)) is not None:
+            return grown
         if not (
             isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_inplace_name(call.func.attr)
         ):

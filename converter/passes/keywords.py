@@ -23,8 +23,9 @@ def bindable(function: Function) -> list[str]:
 
 
 def bound_positionally(call: ast.Call, target: Function) -> set[str]:
-    """Parameters of a function that a call binds by position."""
-    return set(bindable(target)[: len(call.args)])
+    """Parameters of a function that a call binds by position, as far as its arguments can be counted."""
+    counted = next((i for i, a in enumerate(call.args) if isinstance(a, ast.Starred)), len(call.args))
+    return set(bindable(target)[:counted])
 
 
 def layer_parameters(call: ast.Call, owner: Definition) -> dict[str, ast.expr]:

@@ -150,6 +150,10 @@ def _rewritten(
     after = _live_after(function, loop, around)
     bound = [n for n in stored(body) if n not in (index, layer)]
     carry = [n for n in bound if n in read_before_write(body, kept=False) or n in after]
+    unset = set(carry) - _bound_before(function, loop, around)
+    if unset & after:
+        return None  # only a layer sets it: before the first one there is nothing to hand on
+    carry = [n for n in carry if n not in unset]  # bound by each layer that reads it
     carry += sorted(shared - set(carry))  # the same object to the source; within a scan, a value that goes on
     keys = _index_keys(body, index) if index else []
     if not carry or keys is None:
@@ -171,6 +175,15 @@ def _rewritten(
     result = assign(carry, run)
     result.spaced = True
     return [step, result]
+
+
+def _bound_before(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> set[str]:
+    """Names that may have a value when the loop begins: parameters, what is bound above, and by a loop around it."""
+    own = {id(n) for n in ast.walk(loop)}
+    named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and id(n) not in own]
+    above = [n for n in named if getattr(n, "lineno", 0) < loop.lineno]
+    names = {n.id for n in above if not isinstance(n.ctx, ast.Load)} | set(stored([around] if around else []))
+    return names | {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
 
 
 def _is_sequence(body: list[ast.stmt], variable: str) -> bool:

@@ -14,7 +14,7 @@ from maxcode.converter.config_class import module_parameters
 from maxcode.converter.constructing import after_docstring, after_super, all_bases, fqn, is_unfilled, rank_of
 from maxcode.converter.context import Context, Definition, callees, kinds
 from maxcode.converter.default_layers import convert_defaults
-from maxcode.converter.held import HeldParameters, becomes_attribute, is_parameter, keeps_table
+from maxcode.converter.held import HeldParameters, becomes_attribute, is_parameter, keeps_table, registers_items
 from maxcode.converter.layer_values import DROPPED, RUN, apply_layer, is_layer_class, layer_value
 from maxcode.converter.library import support_keywords
 from maxcode.converter.nodes import attribute, call, dotted, dress, name, typed
@@ -115,6 +115,11 @@ class Constructors(ast.NodeTransformer):
                 node.value = self._parameter(node.value)
                 return node
             self._note_leaf(target, node.value)
+            if registers_items(self.definition, self.function, target, node.value):
+                # A plain list: its layers are registered under names of their own.
+                node.value = call(self.context.use("container", "ModuleList"), self.visit(node.value))
+                aliases = ast.Tuple([ast.Starred(dotted("self.aliases")), ast.Constant(target.attr)], ast.Load())
+                return [node, dress(ast.Assign([attribute("self", "aliases")], aliases), node)]
             if self.function.name == "__init__" and keeps_table(self.context, self.definition, target):
                 node.value = typed(call(self.context.use("layers", "constant"), self.visit(node.value)), node.value)
                 return node
@@ -242,12 +247,11 @@ class Constructors(ast.NodeTransformer):
             ast.keyword("config", name(self.run_name)),
         ]
         if is_unfilled(value) and rank_of(node, value) != 1:
-            shape = [a for a in value.args if not isinstance(a, ast.Starred)]
-            size = (
-                shape[0]
-                if len(shape) == 1 and isinstance(shape[0], ast.Tuple | ast.List)
-                else ast.Tuple(shape, ast.Load())
+            shape = value.args
+            is_whole = len(shape) == 1 and (
+                isinstance(shape[0], ast.Tuple | ast.List) or bool(kinds(shape[0]) & {"tuple", "list"})
             )
+            size = shape[0] if is_whole else ast.Tuple(shape, ast.Load())
             value = typed(call(self.context.use("layers", "normal"), size, ast.Constant(0.02)), value)
             keywords.append(ast.keyword("rngs", name("rngs")))
         return typed(ast.Call(self.context.use("layers", "param"), [value], keywords), node)

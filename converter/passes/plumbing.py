@@ -11,6 +11,7 @@ from maxcode.converter.defaults import merge_defaults
 from maxcode.converter.dynamic import (
     built_class,
     has_attribute,
+    is_added,
     is_never_built,
     spelled_assignment,
     spelled_attribute,
@@ -114,6 +115,8 @@ class Plumbing(ast.NodeTransformer):
             return None
         if (assignment := spelled_assignment(node)) is not None:
             return self.visit(assignment)
+        if isinstance(node.value, ast.Call) and is_added(node.value):
+            node.value = call("setattr", node.value.func.value, *node.value.args)
         self.generic_visit(node)
         return node
 
