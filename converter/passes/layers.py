@@ -11,6 +11,7 @@ from maxcode.converter import plumbing as tables
 from maxcode.converter.context import Context, Definition, broken, seen
 from maxcode.converter.example import Example, unchanged
 from maxcode.converter.filled import Filled
+from maxcode.converter.liveness import bound_before, live_after
 from maxcode.converter.nodes import assign, attribute, call, dotted, dress, loads, name, read_before_write, stored
 
 _RESIDUAL_AXES = ("activation_batch", "activation_length", "activation_embed")
@@ -147,10 +148,10 @@ def _rewritten(
     body = loop.body
     if any(isinstance(n, ast.Break | ast.Continue | ast.Return | ast.Yield) for s in body for n in ast.walk(s)):
         return None
-    after = _live_after(function, loop, around)
+    after = live_after(function, loop, around)
     bound = [n for n in stored(body) if n not in (index, layer)]
     carry = [n for n in bound if n in read_before_write(body, kept=False) or n in after]
-    unset = set(carry) - _bound_before(function, loop, around)
+    unset = set(carry) - bound_before(function, loop, around)
     if unset & after:
         return None  # only a layer sets it: before the first one there is nothing to hand on
     carry = [n for n in carry if n not in unset]  # bound by each layer that reads it
@@ -177,15 +178,6 @@ def _rewritten(
     return [step, result]
 
 
-def _bound_before(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> set[str]:
-    """Names that may have a value when the loop begins: parameters, what is bound above, and by a loop around it."""
-    own = {id(n) for n in ast.walk(loop)}
-    named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and id(n) not in own]
-    above = [n for n in named if getattr(n, "lineno", 0) < loop.lineno]
-    names = {n.id for n in above if not isinstance(n.ctx, ast.Load)} | set(stored([around] if around else []))
-    return names | {a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)}
-
-
 def _is_sequence(body: list[ast.stmt], variable: str) -> bool:
     """Whether a carried name was only ever a [batch, length, features] tensor."""
     found = [n for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and n.id == variable and seen(n)]
@@ -198,21 +190,6 @@ def _constrained(context: Context, variable: str) -> ast.stmt:
     """`x = constrain(x, …)`: how the residual stream is divided over a mesh."""
     axes = [ast.Constant(a) for a in _RESIDUAL_AXES]
     return assign(variable, call(context.use("sharding", "constrain"), name(variable), *axes))
-
-
-def _live_after(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> set[str]:
-    """Names whose value at the end of the loop may be read."""
-    if loop in function.body:
-        return read_before_write(function.body[function.body.index(loop) + 1 :], kept=False)
-    return {n.id for n in loads(_following(function, loop, around))}
-
-
-def _following(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> list[ast.AST]:
-    """Names that run after the loop: what starts below it, and what a loop around it runs again."""
-    end = loop.end_lineno or loop.lineno
-    below = [n for n in ast.walk(function) if isinstance(n, ast.Name) and getattr(n, "lineno", 0) > end]
-    own = {id(n) for n in ast.walk(loop)}
-    return below + [n for n in ast.walk(around or ast.Pass()) if isinstance(n, ast.Name) and id(n) not in own]
 
 
 def _parameters(index: str | None) -> ast.arguments:
