@@ -246,6 +246,8 @@ class Config:
     def from_dict(cls, values: Mapping[str, Any], **overrides: Any) -> Self:
         """Build from a dictionary of fields; `overrides` win. What `to_dict` wrote under "run" sets run fields."""
         found = _decode(dict(values))
+        if "_class_name" in found:  # a layer library's file: what is not the constructor's starts with "_"
+            found = {name: value for name, value in found.items() if not name.startswith("_")}
         run = found.pop("run", {})
         return cls(**{**found, **run, **overrides})
 
