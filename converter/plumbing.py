@@ -145,6 +145,7 @@ CONSTANT_ARGUMENTS = {
     "output_router_logits": False,
     "return_dict": True,
 }
+RECORD_SWITCH = "return_dict"  # of these, the one that asks for a tuple where it is False
 # Arguments of functions that the support library stands for: names that other releases have, and what it does without.
 RENAMED_ARGUMENTS = {"past_key_values": "cache", "past_key_value": "cache", "input_embeds": "inputs_embeds"}
 UNNEEDED_ARGUMENTS = {

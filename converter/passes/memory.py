@@ -25,7 +25,8 @@ SHAPE = frozenset({
 
 # Functions, methods and layers of which any argument may come out again.
 PASSING = frozenset({
-    "tuple", "list", "dict", "set", "zip", "enumerate", "reversed", "sorted", "iter", "next", "getattr", "filter",
+    "tuple", "as_tuple", "list", "dict", "set", "zip", "enumerate", "reversed", "sorted", "iter", "next", "getattr",
+    "filter",
     "map", "items", "values", "get", "pop", "copy", "setdefault", "chain", "Sequential", "Identity", "Flatten",
     "Unflatten",
     "Dropout",

@@ -31,7 +31,9 @@ def return_mutated(context: Context) -> None:
             for block in list(blocks(function.node)):
                 for index in range(len(block) - 1, -1, -1):
                     statement = block[index]
-                    if isinstance(statement, ast.Assign | ast.Expr) and isinstance(statement.value, ast.Call):
+                    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr) and isinstance(
+                        statement.value, ast.Call
+                    ):
                         _take_back(graph, function, written, needed, block, index, passed_on)
     for function in functions:
         _First(graph, function.owner, needed).visit(function.node)
@@ -136,7 +138,7 @@ def _take_back(
     if len(targets) > 1 or len(set(names)) != len(names):
         return
     needed.add(target.key)
-    result = statement.targets[0] if isinstance(statement, ast.Assign) else ast.Name("_", ast.Store())
+    result = ast.Name("_", ast.Store()) if isinstance(statement, ast.Expr) else _target(statement)
     statement.value.taken_back = frozenset(names)
     received = [_received(n, rebound, others[n]) for n in names]
     block[index] = dress(ast.Assign([ast.Tuple([result, *received], ast.Store())], statement.value), statement)
@@ -144,6 +146,10 @@ def _take_back(
     for value, n in zip(received, names, strict=True):
         after += [assign(o, dotted(ast.unparse(value)), like=statement) for o in others[n] if o != ast.unparse(value)]
     block[index + 1 : index + 1] = after
+
+
+def _target(statement: ast.Assign | ast.AnnAssign) -> ast.expr:
+    return statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
 
 
 def _received(variable: str, rebound: set[str], others: list[str]) -> ast.expr:

@@ -18,7 +18,7 @@ from maxcode.converter.dynamic import (
 )
 from maxcode.converter.embeddings import spelled_embeddings
 from maxcode.converter.initial import is_first_value, is_initialiser, is_weight_write
-from maxcode.converter.nodes import assign, attribute, call, is_none, stored
+from maxcode.converter.nodes import assign, attribute, call, is_none, stored, typed
 from maxcode.converter.passes.rope import DECORATOR as ROPE_DECORATOR
 from maxcode.converter.passes.rope import drop_bookkeeping, update_rope
 from maxcode.converter.questions import device_answer, framework_answer
@@ -276,7 +276,10 @@ class Plumbing(ast.NodeTransformer):
         for position, argument in enumerate(node.args):
             argument.position = position
         asks = [k for k in node.keywords if k.arg == capture.ARGUMENT and seen(node) and capture.is_asked(k.value)]
+        plain = any(k.arg == tables.RECORD_SWITCH and is_false(k.value) for k in node.keywords)
         node.keywords = [k for k in node.keywords if k in asks or not self._is_steering(k)]
+        if plain and kinds(node) <= {"tuple"}:
+            return typed(call(self.context.use("records", "as_tuple"), node), node)
         if devices and short != "isinstance":
             node.args = [a for a, drop in zip(node.args, dropped, strict=True) if not drop]
         if moved and not node.args and not node.keywords:
@@ -335,6 +338,11 @@ def _is_plumbing_file(file: Any) -> bool:
     """Whether a file is the framework's, and none of its models: what it defines is what the tables speak of."""
     module = getattr(file, "module", "")
     return f"{module}.".startswith("transformers.") and not module.startswith("transformers.models.")
+
+
+def is_false(node: ast.expr) -> bool:
+    """Whether a node is the constant False."""
+    return isinstance(node, ast.Constant) and node.value is False
 
 
 def _is_moved(node: ast.Call, devices: set[int]) -> bool:

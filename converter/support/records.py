@@ -67,6 +67,11 @@ class Record:
         return len(self.items())
 
 
+def as_tuple(result: Any) -> Any:
+    """Return what a source gives when it is asked for no record: the values that are not None, in their order."""
+    return result.to_tuple() if isinstance(result, Record) else result
+
+
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def output_record(cls: type[T]) -> type[T]:
     """Make a class of annotated fields a record: a dataclass and pytree; fields without a default get None."""
