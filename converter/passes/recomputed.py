@@ -20,7 +20,8 @@ def compute_anew(context: Context, definition: Definition, function: ast.Functio
             text = f"`self.{kept[0]}` is computed at every call; the source keeps the first value it computes"
             context.assume(block[index], text)
             block[index + 1].value = kept[1].value
-            block[index] = ast.copy_location(ast.Pass(), block[index])
+            del block[index]
+            break
 
 
 def _kept(statement: ast.stmt) -> tuple[str, ast.Assign] | None:
@@ -75,7 +76,6 @@ EXAMPLES = (
 
             @property
             def table(self):
-                pass
                 return self.total / self.count[:, None]
         """,
     ),
