@@ -29,6 +29,8 @@ def tie_weights(context: Context, definition: Definition) -> None:
     if not isinstance(declared.value, ast.Dict) or constructor is None:
         return
     held, ties = _instance_table(constructor), declared.value
+    if not held and not declared.value.keys:
+        return  # it names none
     if held or not all(_is_parameter(n) for n in (*declared.value.keys, *declared.value.values)):
         # Whole modules or patterns, perhaps changed by the constructor: told from the names of the finished model.
         _Local().visit(constructor)

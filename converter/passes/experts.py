@@ -130,6 +130,10 @@ class _Grouped(ast.NodeTransformer):
         expert = self.loop.expert
         if _assigns(node, {expert}) or (isinstance(node, ast.If) and expert in {n.id for n in loads([node.test])}):
             return None
+        if isinstance(node, ast.If) and len(node.body) == 1 and isinstance(node.body[0], ast.Continue):
+            asked = {n.id for n in loads([node.test])}
+            if asked & {self.loop.token, self.loop.slot} and not node.orelse:
+                return None  # an expert without tokens: its group is empty
         if (
             isinstance(node, ast.Assign)
             and isinstance(node.value, ast.Call)
