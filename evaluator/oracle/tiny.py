@@ -21,6 +21,7 @@ from maxcode.evaluator.oracle.fields import (
 )
 
 MAX_LAYERS = 17
+_INNER_WIDTH = re.compile(r"(intermediate_size|ffn_dim|mlp_dim|d_ff|mlp_ratio)$")
 _GENERIC = {"chunk_size_feed_forward", "transformers_version", "id2label", "label2id", "_name_or_path", "dtype"}
 
 
@@ -54,10 +55,15 @@ def shrunk_like(default: Any) -> Iterator[Any]:
 
 
 def grown(default: Any) -> Iterator[Any]:
-    """Configurations with more layers than `default`, then without the other changes, for inputs that stay."""
-    for all_changes in (True, False):
+    """Configurations with more layers than `default`, then without the other changes, for inputs that stay.
+
+    Last with as many layers, whose inner width is doubled: where other fields name layers by their number.
+    """
+    for change in (_growth(default, True), _growth(default, False), _wider(default)):
+        if not change:
+            continue  # nothing would be shown by the same sizes again
         try:
-            fields = _merged(default.to_dict(), _growth(default, all_changes))
+            fields = _merged(default.to_dict(), change)
             yield type(default).from_dict(_resized_lists(fields, default))
         except Exception:  # configurations check themselves
             continue
@@ -79,6 +85,18 @@ def _growth(default: Any, all_changes: bool) -> dict[str, Any]:
     for name in getattr(default, "sub_configs", {}):
         if hasattr(inner := getattr(default, name, None), "to_dict"):
             changed[name] = {"model_type": inner.model_type, **_growth(inner, all_changes)}
+    return changed
+
+
+def _wider(default: Any) -> dict[str, Any]:
+    """Twice the inner width of feed-forward blocks, in nested configurations too."""
+    fields = _own_fields(default)
+    changed: dict[str, Any] = {
+        name: 2 * value for name, value in fields.items() if _INNER_WIDTH.search(name) and isinstance(value, int)
+    }
+    for name, inner in vars(default).items():
+        if hasattr(inner, "to_dict") and (below := _wider(inner)):
+            changed[name] = {"model_type": inner.model_type, **below}
     return changed
 
 
