@@ -144,3 +144,13 @@ def _defaulting(function: Function, key: str) -> ast.Call | None:
 
 def _parameter_defaults(function: Function) -> dict[str, ast.expr]:
     return {argument.arg: default for argument, default in with_defaults(function.node) if default is not None}
+
+
+def swallow(call: ast.Call, targets: list[Function], extra: dict[tuple, list[str]]) -> None:
+    """Where a call meets several functions and some read a keyword, those that only took it in `**kwargs` still do."""
+    accepted = {t.key: {*t.parameters, *extra.get(t.key, ())} for t in targets}
+    read = set().union(*accepted.values())
+    for keyword in (k.arg for k in call.keywords if k.arg in read):
+        for target in targets:
+            if target.key in extra and keyword not in accepted[target.key]:
+                extra[target.key] = sorted({*extra[target.key], keyword})

@@ -20,6 +20,7 @@ from maxcode.converter.passes.keywords import (
     is_forwarding,
     layer_parameters,
     read_key,
+    swallow,
 )
 
 _CHANGING = ("update", "setdefault", "clear", "popitem", "__setitem__")
@@ -71,18 +72,8 @@ def _extra_parameters(context: Context, graph: CallGraph, functions: list[Functi
                         changed |= _grow(provided[target.key], gives)
     extra = {f.key: sorted((needed[f.key] & provided[f.key]) - set(f.parameters)) for f in open_functions}
     for call, targets in (pair for pairs in calls.values() for pair in pairs if len(pair[1]) > 1):
-        _swallow(call, targets, extra)
+        swallow(call, targets, extra)
     return extra
-
-
-def _swallow(call: ast.Call, targets: list[Function], extra: dict[tuple, list[str]]) -> None:
-    """Where a call meets several functions and some read a keyword, those that only took it in `**kwargs` still do."""
-    accepted = {t.key: {*t.parameters, *extra.get(t.key, ())} for t in targets}
-    read = set().union(*accepted.values())
-    for keyword in (k.arg for k in call.keywords if k.arg in read):
-        for target in targets:
-            if target.key in extra and keyword not in accepted[target.key]:
-                extra[target.key] = sorted({*extra[target.key], keyword})
 
 
 def _dispatched(graph: CallGraph, functions: list[Function]) -> set[tuple]:
