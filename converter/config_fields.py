@@ -3,7 +3,8 @@
 import ast
 import builtins
 
-from maxcode.converter.nodes import is_none, join_options, union_options, with_defaults
+from maxcode.converter import plumbing as tables
+from maxcode.converter.nodes import blocks, is_none, join_options, union_options, with_defaults
 from maxcode.converter.source import SourceFile
 
 # Class attributes and methods about how a framework distributes, stores or trains a model, not about what it is.
@@ -121,6 +122,8 @@ def _clean_method(method: ast.FunctionDef, keep: frozenset[str]) -> None:
             argument.annotation = clean_annotation(argument.annotation, keep)
     if method.returns is not None:
         method.returns = clean_annotation(method.returns, keep)
+    for block in list(blocks(method)):  # which backend runs is no field: `attention` says it
+        block[:] = [s for s in block if not _sets_constant(s)] or [ast.Pass()]
     for node in ast.walk(method):
         if isinstance(node, ast.Attribute) and node.attr in ("warning_once", "warning_advice"):
             node.attr = "warning"  # the standard library's logger
@@ -129,6 +132,12 @@ def _clean_method(method: ast.FunctionDef, keep: frozenset[str]) -> None:
         method.body[0].value = ast.Constant(text[0])
         if len(method.body) == 1:
             method.body.append(ast.Pass())
+
+
+def _sets_constant(statement: ast.stmt) -> bool:
+    """Whether a statement sets an attribute that has one value in every converted model."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    return isinstance(target, ast.Attribute) and target.attr in tables.CONSTANT_ATTRIBUTES
 
 
 def _as_field(statement: ast.stmt) -> ast.stmt:

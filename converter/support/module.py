@@ -49,6 +49,13 @@ class Module(nnx.Module):
             delattr(self, name)  # nnx remembers of an attribute whether it held arrays
         super().__setattr__(name, value)
 
+    def get_submodule(self, target: str) -> Any:
+        """Return the module at a dotted path, items of containers by number or key; "" is the module itself."""
+        found: Any = self
+        for part in target.split(".") if target else ():
+            found = getattr(found, part) if hasattr(found, part) else found[int(part) if part.isdigit() else part]
+        return found
+
     def train(self, mode: bool = True) -> Self:  # type: ignore[override]  # torch's, not nnx's
         """Set `training` on this module and all below it; returns the module."""
         every: Iterator[Any] = iter_modules(self)
