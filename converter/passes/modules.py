@@ -39,6 +39,9 @@ def convert_constructors(context: Context) -> None:
             tie_weights(context, definition)
 
 
+_PLACES = ("device", "dtype")  # arguments of a layer that say where it is made
+
+
 class Constructors(ast.NodeTransformer):
     """One method; only what builds modules and parameters changes."""
 
@@ -204,6 +207,8 @@ class Constructors(ast.NodeTransformer):
         accepted = support_keywords(tables.last(layer))
         axes = module_axes(layer, made, self.function)
         values = {"axes": axes_tuple(axes) if any(axes) else None, "config": self._config(), "rngs": name("rngs")}
+        while made.args and ast.unparse(made.args[-1]) in _PLACES:
+            made.args.pop()  # by position they come last, and say nothing here
         made.keywords = [k for k in made.keywords if k.arg not in registry.unread_parameters(layer)]
         made.keywords += [ast.keyword(k, v) for k, v in values.items() if k in accepted and v is not None]
         return node
