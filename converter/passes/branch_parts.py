@@ -9,8 +9,8 @@ from maxcode.converter.passes.loops import RESHAPING
 
 
 def own(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Nodes of a statement without those of functions and, for `break`, loops inside it."""
-    pending: list[ast.AST] = [statement]
+    """Nodes of a statement without those of functions in it; none of one that defines a function."""
+    pending: list[ast.AST] = [] if isinstance(statement, ast.FunctionDef) else [statement]
     while pending:
         node = pending.pop()
         yield node

@@ -13,6 +13,7 @@ from maxcode.converter.example import Example, unchanged
 from maxcode.converter.filled import Filled
 from maxcode.converter.liveness import bound_before, live_after
 from maxcode.converter.nodes import assign, attribute, call, dotted, dress, loads, name, read_before_write, stored
+from maxcode.converter.passes.branch_parts import own
 
 _RESIDUAL_AXES = ("activation_batch", "activation_length", "activation_embed")
 
@@ -146,10 +147,11 @@ def _rewritten(
     part: dict[str, ast.expr],
 ) -> list[ast.stmt] | None:
     body = loop.body
-    if any(isinstance(n, ast.Break | ast.Continue | ast.Return | ast.Yield) for s in body for n in ast.walk(s)):
+    if any(isinstance(n, ast.Break | ast.Continue | ast.Return | ast.Yield) for s in body for n in own(s)):
         return None
     after = live_after(function, loop, around)
-    bound = [n for n in stored(body) if n not in (index, layer)]
+    branches = {s.name for s in body if isinstance(s, ast.FunctionDef)}
+    bound = [n for n in stored(body) if n not in (index, layer, *branches)]
     carry = [n for n in bound if n in read_before_write(body, kept=False) or n in after]
     unset = set(carry) - bound_before(function, loop, around)
     if unset & after:
