@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from maxcode.converter.context import Context
-from maxcode.converter.embeddings import input_embeddings
+from maxcode.converter.embeddings import found_module
 from maxcode.converter.source import Project
 
 SOURCE = """
@@ -27,13 +27,13 @@ class Net:
 """
 
 
-def find(tmp_path, receiver="self", **children):
+def find(tmp_path, receiver="self", *, method="get_input_embeddings", **children):
     path = tmp_path / "net.py"
     path.write_text(SOURCE)
     tree = {"": {"class": "net.Net"}} | {k.replace("__", "."): {"class": v} for k, v in children.items()}
     classes = {row["class"]: {"mro": []} for row in tree.values()}
     context = Context(Project("net", str(path)), {"tree": tree, "classes": classes}, "net.Net")
-    found = input_embeddings(context, "net.Net", ast.parse(receiver, mode="eval").body)
+    found = found_module(context, "net.Net", ast.parse(receiver, mode="eval").body, method)
     return found and ast.unparse(found)
 
 
@@ -56,3 +56,17 @@ LAYER = "torch.nn.Embedding"
 )  # fmt: skip
 def test_the_frameworks_search_is_followed(tmp_path, receiver, children, expected):
     assert find(tmp_path, receiver, **children) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "children", "expected"),
+    [
+        ("get_decoder", {"decoder": "net.Text"}, "self.decoder"),
+        ("get_decoder", {"inner": "net.Text", "inner__decoder": "net.Text"}, "self.inner.decoder"),
+        ("get_decoder", {"inner": "net.Text"}, "self.inner"),
+        ("get_encoder", {"inner": "net.Text", "inner__encoder": "net.Text"}, "self.inner.encoder"),
+        ("get_encoder", {"inner": "net.Text"}, "self"),
+    ],
+)
+def test_encoder_and_decoder_are_found(tmp_path, method, children, expected):
+    assert find(tmp_path, method=method, **children) == expected
