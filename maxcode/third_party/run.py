@@ -52,7 +52,7 @@ def run_model(model: Model, site: Path, out: Path, seconds: float, *, gate: bool
     return row | {
         "status": found["status"],
         "cause": _cause(found),
-        "checks": [{"name": c["name"], "status": c["status"], "worst": c.get("worst")} for c in found["checks"]],
+        "checks": [{"name": c["name"], "status": c["status"], "value": c.get("value")} for c in found["checks"]],
         "assumptions": len(found.get("assumptions", ())),
         "gaps": len(found.get("gaps", ())),
         "seconds": round(time.monotonic() - start),

@@ -29,7 +29,7 @@ def table(rows: Sequence[Row], site: Path) -> str:
 def _models(rows: Sequence[Row], site: Path) -> list[str]:
     lines = ["| package | version | model | status | exact | s | cause |", "|---|---|---|---|---|---|---|"]
     for row in sorted(rows, key=lambda r: (r["package"], r["model"])):
-        exact = next((c.get("worst") for c in row["checks"] if c["name"] == "exact"), None)
+        exact = next((c.get("value") for c in row["checks"] if c["name"] == "exact"), None)
         error = f"{exact:.0e}" if isinstance(exact, float) else ""
         cells = [row["package"], row["version"], f"`{row['model']}`", row["status"], error, str(row["seconds"])]
         lines.append(f"| {' | '.join([*cells, _cause(row, site)])} |")
