@@ -43,7 +43,7 @@ def test_a_file_is_named_below_the_site_folder(model: str, target: str):
 
 def test_the_table_counts_and_says_why():
     cause = {"code": "CV101", "file": "/site/p/m.py", "line": 7, "text": "torch.x | no rule"}
-    checks = [{"name": "exact", "status": "pass", "worst": 2e-16}]
+    checks = [{"name": "exact", "status": "pass", "value": 2e-16}]
     text = table([_row("p.m:B", "gaps", cause=cause), _row("p.m:A", "verified", checks=checks)], SITE)
     assert "2 models of 1 packages: 1 gaps, 1 verified." in text
     assert "| p | 1.0 | `p.m:A` | verified | 2e-16 | 3 |  |" in text
