@@ -95,7 +95,9 @@ def _whole(value: ast.expr, target: ast.Subscript, mask: ast.expr) -> ast.expr |
     if isinstance(value, ast.Call) and ast.unparse(value.func).endswith(".clone") and not value.args:
         value = value.func.value
     if isinstance(value, ast.Subscript):
-        return name(target.value.id) if _is_same(value, target) else None
+        same_rows = ast.unparse(value.slice) == ast.unparse(target.slice) and isinstance(value.value, ast.Name)
+        alike = same_rows and _ranks(value.value) == _ranks(target.value)
+        return typed(name(value.value.id), value.value) if alike or _is_same(value, target) else None
     if not (isinstance(value, ast.BinOp) and isinstance(value.op, _ENTRYWISE)):
         return None
     left, right = (_whole(side, target, mask) for side in (value.left, value.right))

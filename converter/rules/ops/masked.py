@@ -62,14 +62,16 @@ def masked_amin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
 
 @op("torch.masked.argmax", vectors=_VECTORS)
 def masked_argmax(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Positions of the maxima of the kept entries."""
-    return jnp.argmax(kept_entries(input, mask, least_of(input.dtype)), dim, keepdims=bool(keepdim))
+    """Positions of the maxima of the kept entries, in the input's dtype as torch gives them."""
+    places = jnp.argmax(kept_entries(input, mask, least_of(input.dtype)), dim, keepdims=bool(keepdim))
+    return places.astype(input.dtype if dtype is None else dtype)
 
 
 @op("torch.masked.argmin", vectors=_VECTORS)
 def masked_argmin(input, dim=None, *, keepdim=False, dtype=None, mask=None):
-    """Positions of the minima of the kept entries."""
-    return jnp.argmin(kept_entries(input, mask, greatest_of(input.dtype)), dim, keepdims=bool(keepdim))
+    """Positions of the minima of the kept entries, in the input's dtype as torch gives them."""
+    places = jnp.argmin(kept_entries(input, mask, greatest_of(input.dtype)), dim, keepdims=bool(keepdim))
+    return places.astype(input.dtype if dtype is None else dtype)
 
 
 @helper

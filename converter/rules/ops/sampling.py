@@ -73,9 +73,9 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     logits = jnp.log(input)
     if replacement:
         draws = jax.random.categorical(random.next_key(), logits, shape=(num_samples, *input.shape[:-1]))
-        return jnp.moveaxis(draws, 0, -1)
+        return jnp.moveaxis(draws, 0, -1).astype(int)
     noise = jax.random.gumbel(random.next_key(), logits.shape, logits.dtype)
-    return jax.lax.top_k(logits + noise, num_samples)[1]
+    return jax.lax.top_k(logits + noise, num_samples)[1].astype(int)
 
 
 @op("torch.Tensor.uniform")

@@ -16,7 +16,7 @@ DENSE, EXPERTS, ENCODER, SEQ2SEQ, STATE_SPACE = "llama", "mixtral", "bert", "t5"
 )
 def test_every_scenario(resolved, recorded, name, absent):
     index, run = recorded(resolved(name), list(SCENARIOS), tokens=8, length=520)
-    assert set(index["scenarios"]) == set(SCENARIOS) - absent
+    assert set(index["scenarios"]) == set(SCENARIOS) - absent - {"loop"}  # of training programs alone
     assert set(index["facts"]["reasons"]) == absent
     recordings = Recordings(run / "oracle")
     (long,) = recordings.get("long").cases
