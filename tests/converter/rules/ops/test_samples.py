@@ -83,8 +83,8 @@ GRADIENTS = [
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradient_agrees_with_torch(name):
     found = [c for c in _calls(name, requires_grad=True) if all(t.numel() for t in c.tensors())]
-    call = found[-1]
-    compared, difference = compare.compared(call, convert(call), compare.expected(call))
+    tried = (compare.compared(call, convert(call), compare.expected(call)) for call in reversed(found))
+    compared, difference = next((r for r in tried if r[0] or r[1]), (False, None))  # in place, a leaf has no gradient
     assert compared
     assert difference is None
 
