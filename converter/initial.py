@@ -19,10 +19,10 @@ def is_weight_write(statement: ast.stmt, function: ast.FunctionDef | None = None
     `self.head.weight = nn.Parameter(…)` do; `self.head.weight = self.emb.weight`, which ties two, does not.
     """
     if isinstance(statement, ast.Expr):
-        function = statement.value.func if isinstance(statement.value, ast.Call) else None
-        if not (isinstance(function, ast.Attribute) and _is_in_place(function.attr)):
+        method = statement.value.func if isinstance(statement.value, ast.Call) else None
+        if not (isinstance(method, ast.Attribute) and _is_in_place(method.attr)):
             return False
-        written = function.value
+        written = method.value
         while isinstance(written, ast.Subscript):
             written = written.value
         return _is_weight(written)

@@ -301,7 +301,7 @@ def _check_arguments(
 
 def default_output(target: Target) -> Path:
     """The output folder when none is given: the last part of the target's name, as an identifier."""
-    program = target.training and (target.training["entry"] or Path(target.training["file"]).stem)
+    program = str(target.training["entry"] or Path(target.training["file"]).stem) if target.training else ""
     source = program or target.class_name or target.type or target.gguf_file or Path(target.path or target.text).name
     if target.kind == "hub":
         source = target.text.rpartition("/")[2]

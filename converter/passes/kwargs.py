@@ -151,8 +151,8 @@ class _Rewrite(ast.NodeTransformer):
         if self.name and read_key(node.value, self.name):
             return None
         if self.name and isinstance(node.value, ast.Call) and _changes(node.value, self.name):
-            if default_set(node.value):
-                return self._defaulted(node, *default_set(node.value))
+            if (default := default_set(node.value)) is not None:
+                return self._defaulted(node, *default)
             if not node.value.args:
                 return self._updated(node, node.value.keywords)
         self.generic_visit(node)

@@ -4,6 +4,7 @@
 that no tokenizer is needed; the initial noise is the pipeline's own and part of the recording.
 """
 
+import importlib
 import inspect
 import json
 import sys
@@ -69,8 +70,7 @@ def _is_pipeline_file(fullname: str, origin: str) -> bool:
 
 
 def _load(folder: Path) -> Any:
-    import diffusers
-
+    diffusers = importlib.import_module("diffusers")  # only who converts its models has it
     index = json.loads((folder / "model_index.json").read_text())
     named = index.get("_class_name")
     cls = getattr(diffusers, str(named), None)
@@ -129,8 +129,8 @@ def _prompt(pipeline: Any, prefix: str) -> dict[str, Any]:
     config = getattr(denoiser, "config", {})
     width = next((config[name] for name in _TEXT_WIDTH if isinstance(config.get(name), int)), None)
     if width is None:
-        found = f"a denoiser {type(denoiser).__name__} whose configuration names no width of text"
-        raise OracleError(type(pipeline).__name__, found, f"one of {', '.join(_TEXT_WIDTH)}", "report this")
+        without = f"a denoiser {type(denoiser).__name__} whose configuration names no width of text"
+        raise OracleError(type(pipeline).__name__, without, f"one of {', '.join(_TEXT_WIDTH)}", "report this")
     second = getattr(getattr(pipeline, "text_encoder_2", None), "config", None)
     pooled = config.get("pooled_projection_dim") or getattr(second, "projection_dim", None)
     draw = generator(f"{prefix}prompt", 0)

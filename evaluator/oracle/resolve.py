@@ -1,5 +1,6 @@
 """`resolve`: what the user typed becomes a class, a configuration and inputs (docs/interfaces.md §3.1)."""
 
+import importlib
 import inspect
 import json
 from pathlib import Path
@@ -117,8 +118,7 @@ REGISTERED = "_class_name"  # the key by which a layer library's configuration n
 
 def _registered(target: Target, folder: Path, raw: dict[str, Any]) -> Target:
     """A class of diffusers, whose configuration holds the constructor's arguments."""
-    import diffusers
-
+    diffusers = importlib.import_module("diffusers")  # only who converts its models has it
     cls = getattr(diffusers, str(raw[REGISTERED]), None)
     if not isinstance(cls, type):
         found = f"{REGISTERED} {raw[REGISTERED]!r}, which diffusers {diffusers.__version__} does not have"
