@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from maxcode.converter import registry
 from maxcode.converter.arguments import Bound, fact, is_dtype, is_int, is_sequence, literal
 from maxcode.converter.facts import MISSING
+from maxcode.converter.nodes import copied
 
 SUPPORT = "maxcode.converter.support"
 
@@ -132,17 +133,12 @@ def _support_import(name: str, value: Any) -> str | None:
 
 def copy_expr(node: ast.AST) -> Any:
     """Copy a tree with its facts, without source locations and without links to parents."""
-    fields = {
-        name: [copy_expr(v) if isinstance(v, ast.AST) else v for v in value]
-        if isinstance(value, list)
-        else copy_expr(value)
-        if isinstance(value, ast.AST)
-        else value
-        for name, value in ast.iter_fields(node)
-    }
-    new = type(node)(**fields)
-    if hasattr(node, "fact"):
-        new.fact = node.fact
+    return copied(node, _with_fact)
+
+
+def _with_fact(new: Any, old: Any) -> Any:
+    if hasattr(old, "fact"):
+        new.fact = old.fact
     return new
 
 

@@ -1,7 +1,7 @@
 """Small builders and readers of syntax trees that several passes share."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from maxcode.converter.context import copy_facts, seen
@@ -92,17 +92,17 @@ def typed(new: ast.expr, old: ast.expr) -> ast.expr:
     return ast.copy_location(new, old)
 
 
-def copied(node: ast.AST) -> Any:
-    """A copy of a tree with its facts and places."""
+def copied(node: ast.AST, mark: Callable[[Any, Any], Any] = copy_facts) -> Any:
+    """A copy of a tree with its facts and places, or with what else `mark(new, old)` carries over."""
     fields = {
-        field: [copied(v) if isinstance(v, ast.AST) else v for v in value]
+        field: [copied(v, mark) if isinstance(v, ast.AST) else v for v in value]
         if isinstance(value, list)
-        else copied(value)
+        else copied(value, mark)
         if isinstance(value, ast.AST)
         else value
         for field, value in ast.iter_fields(node)
     }
-    return copy_facts(type(node)(**fields), node)
+    return mark(type(node)(**fields), node)
 
 
 def loads(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
