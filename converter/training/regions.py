@@ -95,23 +95,31 @@ def read_region(block: list[ast.stmt]) -> Region:
 
 def _read_tail(region: Region, below: list[ast.stmt]) -> None:
     for statement in below:
-        kind = kind_of(statement)
-        if kind in (CLIP, STEP):
-            region.tail.append(statement)
-        elif kind == ZERO:
-            region.zeroed = True
-        elif kind == SCALER:
+        if _read_part(region, statement, region.after):
             continue
-        elif _is_conditional_clip(statement):
-            _read_clip(region, statement)
-        elif isinstance(statement, ast.If) and DEVICE & set(parts(statement)):
-            _read_conditional(region, statement)
-        elif DEVICE & set(parts(statement)):
+        if not isinstance(statement, ast.If):
             raise LoopError(
                 statement, "a part of the training step inside another statement", "write it in the loop's body"
             )
-        else:
-            region.after.append(statement)
+        _read_conditional(region, statement)
+
+
+def _read_part(region: Region, statement: ast.stmt, others: list[ast.stmt]) -> bool:
+    """Take a statement as one part of the step, or put it with `others`; False where parts stand inside it."""
+    kind = kind_of(statement)
+    if kind in (CLIP, STEP):
+        region.tail.append(statement)
+    elif kind == ZERO:
+        region.zeroed = True
+    elif kind == SCALER:
+        pass
+    elif _is_conditional_clip(statement):
+        _read_clip(region, statement)
+    elif DEVICE & set(parts(statement)):
+        return False
+    else:
+        others.append(statement)
+    return True
 
 
 def _is_conditional_clip(statement: ast.stmt) -> bool:
@@ -134,19 +142,8 @@ def _read_conditional(region: Region, statement: ast.If) -> None:
         raise LoopError(statement, "an optimizer step under more than one condition", "use one `if` without `else`")
     region.condition = statement.test
     for inner in flattened(statement.body):
-        kind = kind_of(inner)
-        if kind in (CLIP, STEP):
-            region.tail.append(inner)
-        elif kind == ZERO:
-            region.zeroed = True
-        elif kind == SCALER:
-            continue
-        elif _is_conditional_clip(inner):
-            _read_clip(region, inner)
-        elif DEVICE & set(parts(inner)):
+        if not _read_part(region, inner, region.conditional):
             raise LoopError(inner, "a part of the training step inside another statement", "")
-        else:
-            region.conditional.append(inner)
 
 
 @dataclass(frozen=True)
