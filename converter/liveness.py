@@ -5,7 +5,7 @@ import ast
 from maxcode.converter.nodes import loads, read_before_write, stored
 
 
-def bound_before(function: ast.FunctionDef, loop: ast.For, around: ast.For | None) -> set[str]:
+def bound_before(function: ast.FunctionDef, loop: ast.stmt, around: ast.For | None) -> set[str]:
     """Names that may have a value when the loop begins: parameters, what is bound above, and by a loop around it."""
     own = {id(n) for n in ast.walk(loop)}
     named = [n for n in ast.walk(function) if isinstance(n, ast.Name) and id(n) not in own]

@@ -163,17 +163,18 @@ def _inner_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
 def _surely_bound(statement: ast.stmt) -> set[str]:
     """Names that a statement binds on every way through it that goes on."""
     if isinstance(statement, ast.If):
-        return _bound_by(statement.body) & _bound_by(statement.orelse)
+        return bound_by(statement.body) & bound_by(statement.orelse)
     if isinstance(statement, ast.For | ast.While):
         return set()
     if isinstance(statement, ast.With):
-        return set(stored([i.optional_vars for i in statement.items if i.optional_vars])) | _bound_by(statement.body)
+        return set(stored([i.optional_vars for i in statement.items if i.optional_vars])) | bound_by(statement.body)
     if isinstance(statement, ast.Try):
-        return _bound_by(statement.finalbody)
+        return bound_by(statement.finalbody)
     return set(stored([statement]))
 
 
-def _bound_by(body: list[ast.stmt]) -> set[str]:
+def bound_by(body: list[ast.stmt]) -> set[str]:
+    """Names that a block binds on every way through it that goes on."""
     return set().union(*map(_surely_bound, body)) if body else set()
 
 

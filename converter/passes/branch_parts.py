@@ -81,17 +81,6 @@ def reads_name(node: ast.AST, variable: str) -> bool:
     return isinstance(node, ast.Name) and node.id == variable and isinstance(node.ctx, ast.Load)
 
 
-def sure(side: list[ast.stmt]) -> set[str]:
-    """Names that a block binds on every way through it."""
-    found: set[str] = set()
-    for statement in side:
-        if isinstance(statement, ast.If):
-            found |= sure(statement.body) & sure(statement.orelse)
-        elif not isinstance(statement, ast.For | ast.While | ast.Try):
-            found |= set(stored([statement]))
-    return found
-
-
 def packed(names: list[str]) -> ast.expr:
     """One name, or a tuple of several."""
     return name(names[0]) if len(names) == 1 else ast.Tuple([name(n) for n in names], ast.Load())

@@ -10,7 +10,8 @@ import ast
 from maxcode.converter.calls import Function
 from maxcode.converter.context import Context, Definition
 from maxcode.converter.example import Example, unchanged
-from maxcode.converter.nodes import assign, call, dress, loads, name, read_before_write, stored
+from maxcode.converter.liveness import bound_before
+from maxcode.converter.nodes import assign, bound_by, call, dress, loads, name, read_before_write, stored
 from maxcode.converter.passes.branch_parts import (
     assigned,
     effect,
@@ -22,7 +23,6 @@ from maxcode.converter.passes.branch_parts import (
     reshapes,
     returns,
     shapes,
-    sure,
 )
 from maxcode.converter.passes.host import reads_values
 from maxcode.converter.value_tests import ValueTests
@@ -54,7 +54,7 @@ class Branches:
         done: list[ast.stmt] = []
         for index, statement in enumerate(body):
             rest = body[index + 1 :]
-            after = (live - sure(rest)) | read_before_write(rest, kept=False)
+            after = (live - bound_by(rest)) | read_before_write(rest, kept=False)
             on_value = isinstance(statement, ast.If) and self.tests.is_value(statement.test)
             is_check = isinstance(statement, ast.Assert) and self.tests.is_value(statement.test)
             if is_check or (on_value and only_raises(statement.body) and not statement.orelse):
@@ -87,7 +87,7 @@ class Branches:
         sides = [self.block(list(side), live, ends=False) if side else [] for side in (node.body, node.orelse)]
         changed = [n for n in stored([*node.body, *node.orelse]) if n in live]
         before = self._bound_before(node)
-        if lost := [n for n in changed if n not in before and not all(n in sure(side) for side in sides)]:
+        if lost := [n for n in changed if n not in before and not all(n in bound_by(side) for side in sides)]:
             return self._gap(node, f"only one branch binds {lost[0]!r}, which is read afterwards")
         if not changed:
             return []  # nothing that is read
@@ -121,7 +121,7 @@ class Branches:
         for side in sides:
             bound = set(stored(side))
             needed |= (read_before_write(side, kept=False) & bound) | {
-                n for n in changed if n in bound and n not in sure(side)
+                n for n in changed if n in bound and n not in bound_by(side)
             }
         return sorted(needed & before)
 
@@ -221,14 +221,7 @@ class Branches:
 
     def _bound_before(self, node: ast.stmt) -> set[str]:
         """Names that the function's parameters and earlier statements bind."""
-        found = {a.arg for a in ast.walk(self.function.args) if isinstance(a, ast.arg)} - {"self"}
-        for other in ast.walk(self.function):
-            if (
-                isinstance(other, ast.Name)
-                and isinstance(other.ctx, ast.Store)
-                and getattr(other, "lineno", 0) < node.lineno
-            ):
-                found.add(other.id)
+        found = bound_before(self.function, node, None) - {"self"}
         return found | {n for n in self.tests.names if n.startswith("is_done")} | (self.tests.flags & {_SKIPPED})
 
     def _check_left_out(self, node: ast.stmt) -> None:
