@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from maxcode.errors import MaxCodeError
+from maxcode.evaluator.tuples import tagged
 
 
 def parse_json(option: str, text: str) -> Any:
@@ -76,18 +77,9 @@ def _literal(text: str) -> Any:
     """A Python literal, tuples tagged as target.json has them; None for other text."""
     try:
         value = ast.literal_eval(text)
-        return _tagged(value) if isinstance(value, dict) else [_tagged(item) for item in value]
+        return tagged(value) if isinstance(value, dict) else [tagged(item) for item in value]
     except (ValueError, SyntaxError, TypeError):
         return None
-
-
-def _tagged(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tagged(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = [_tagged(item) for item in value]
-        return {"__tuple__": items} if isinstance(value, tuple) else items
-    return value
 
 
 def _shorten(text: str, width: int = 60) -> str:

@@ -18,6 +18,7 @@ from maxcode.evaluator.oracle.inputs import cast, make_inputs, make_value
 from maxcode.evaluator.oracle.lift import DTYPES, computing_in
 from maxcode.evaluator.oracle.noise import add_noise
 from maxcode.evaluator.oracle.target import Target, load_target
+from maxcode.evaluator.tuples import untagged
 
 
 def build(
@@ -151,25 +152,6 @@ def init_arguments(target: Target) -> tuple[tuple, dict[str, Any]]:
     if len(given) == 2 and isinstance(given[0], list) and isinstance(given[1], dict):
         return tuple(given[0]), given[1]
     return tuple(given), {}
-
-
-def tagged(value: Any) -> Any:
-    """`value` with every tuple as {"__tuple__": [items]}, since JSON has lists alone; sizes are tuples."""
-    if isinstance(value, dict):
-        return {key: tagged(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = [tagged(item) for item in value]
-        return {"__tuple__": items} if isinstance(value, tuple) else items
-    return value
-
-
-def untagged(value: Any) -> Any:
-    """The inverse of `tagged`."""
-    if isinstance(value, dict):
-        if set(value) == {"__tuple__"}:
-            return tuple(map(untagged, value["__tuple__"]))
-        return {key: untagged(item) for key, item in value.items()}
-    return [untagged(item) for item in value] if isinstance(value, list) else value
 
 
 def build_inputs(target: Target, model: nn.Module, dtype: str, seed: int | None = None) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from maxcode.evaluator.oracle import importing, sizes, stored, tiny
-from maxcode.evaluator.oracle.build import build_inputs, call, construct, init_arguments, tagged
+from maxcode.evaluator.oracle.build import build_inputs, call, construct, init_arguments
 from maxcode.evaluator.oracle.errors import OracleError
 from maxcode.evaluator.oracle.flatten import bind
 from maxcode.evaluator.oracle.progress import progress
 from maxcode.evaluator.oracle.target import Target, load_target
+from maxcode.evaluator.tuples import tagged
 
 
 def resolve(target: Target) -> Target:
